@@ -1,0 +1,1 @@
+"""What connects Mojo kernels to libtorch: handles, output plans, devices, the router."""

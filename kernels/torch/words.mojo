@@ -1,0 +1,24 @@
+"""Raw 64-bit words behind an address, the form in which the router and Python share their tables."""
+
+from std.memory import Pointer
+
+comptime WordPtr = Pointer[Int, MutAnyOrigin]
+
+
+@always_inline
+def load(address: Int, i: Int) -> Int:
+    """Reads word `i` behind `address`."""
+    return WordPtr(unsafe_from_address=address)[unsafe_offset=i]
+
+
+@always_inline
+def store(address: Int, i: Int, value: Int):
+    """Writes word `i` behind `address`."""
+    WordPtr(unsafe_from_address=address)[unsafe_offset=i] = value
+
+
+@always_inline
+def function_at[F: ImplicitlyCopyable](address: Int) -> F:
+    """Reinterprets an address as a C function pointer of type `F`."""
+    var a = address
+    return Pointer(to=a).unsafe_bitcast[F]()[]

@@ -1,0 +1,1 @@
+"""From a library to a torch operator: router, specializations, output plans, the autograd gate."""

@@ -1,0 +1,153 @@
+"""Mojo source to shared library: `mojo build --emit object`, then the linker that ships with the compiler."""
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch_mojo import config
+from torch_mojo.errors import MojoCompileError, ToolchainError
+from torch_mojo.jit import sources
+from torch_mojo.jit.cache import Cache, Entry
+from torch_mojo.jit.toolchain import RUNTIME_LIBRARIES, host, kernels, toolchain
+from torch_mojo.progress import slow
+
+RECIPE = "1"  # raise it when the way of building changes what comes out
+_DIAGNOSTIC = re.compile(r"^(?P<file>/[^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): ")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One library to build.
+
+    Attributes:
+        what: for people: what is being built, `mojo::scale_add for float32[2]`.
+        text: the generated main file.
+        source: the user's kernels that it imports, if any.
+        libraries: what it is linked against: (folder, names).
+        accelerator: `sm_90` and the like, or None.
+        extra: more words for the key.
+    """
+
+    what: str
+    text: str
+    source: sources.Source | None = None
+    libraries: tuple[tuple[Path, tuple[str, ...]], ...] = ()
+    accelerator: str | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        tool = toolchain()
+        parts = [
+            RECIPE,
+            tool.version,
+            host(),
+            own_fingerprint(),
+            self.source.fingerprint() if self.source else "",
+            *(str(i) for i in (self.source.include if self.source else ())),
+            self.text,
+            self.accelerator or "",
+            " ".join(config.flags()),
+            *self.extra,
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+
+
+def own_fingerprint() -> str:
+    """Return a hash of torch_mojo's own Mojo files that generated code imports."""
+    digest = hashlib.sha256()
+    for path in sorted((kernels() / "torch").glob("*.mojo")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def build(job: Job, cache: Cache) -> Entry:
+    """Return the built library, from the cache if it is there.
+
+    Raises:
+        MojoCompileError: if the compiler refuses the kernel.
+    """
+
+    def make(folder: Path) -> dict[str, object]:
+        with slow(f"compiling {job.what}"):
+            main = folder / "main.mojo"
+            main.write_text(job.text)
+            _compile(job, main, folder / "main.o", cache.root / "mojo")
+            _link(job, folder / "main.o", folder / "lib.so")
+            (folder / "main.o").unlink()
+        return {"what": job.what, "source": str(job.source or ""), "accelerator": job.accelerator}
+
+    return cache.find_or_build(job.key, make)
+
+
+def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
+    tool = toolchain()
+    compiler_cache.mkdir(parents=True, exist_ok=True)
+    command = [str(tool.mojo), "build", str(main), "--emit", "object", "-o", str(output)]
+    command += ["--disable-warnings", "-I", str(kernels())]
+    for folder in job.source.search if job.source else ():
+        command += ["-I", str(folder)]
+    if job.accelerator:
+        command += ["--target-accelerator", job.accelerator]
+    command += config.flags()
+    result = subprocess.run(
+        command, env=tool.environment(compiler_cache), capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise compile_error(job, main, result.stderr + result.stdout)
+
+
+def _link(job: Job, obj: Path, output: Path) -> None:
+    tool = toolchain()
+    command = [str(tool.lld), "-flavor", "gnu", "-shared", "-Bsymbolic", "--eh-frame-hdr"]
+    command += ["--gc-sections", "--as-needed", "-s", "-o", str(output), str(obj)]
+    for folder, names in (*job.libraries, (tool.runtime, RUNTIME_LIBRARIES)):
+        command += ["-L", str(folder), *(f"-l{name}" for name in names)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise ToolchainError(
+            f"{job.what} could not be linked: {result.stderr.strip()}\nReinstall mojo-compiler."
+        )
+
+
+def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
+    """Turn the compiler's output into an exception that shows the user's own files and lines."""
+    user, shim, current = [], [], None
+    for line in text.splitlines():
+        match = _DIAGNOSTIC.match(line)
+        if match:
+            if Path(match["file"]) == main:
+                current = shim
+                line = line[match.end() :] if match["kind"] != "error" else line[match.end() :]
+            else:
+                place = job.source.user_place(match["file"], int(match["line"])) if job.source else None
+                current = user
+                if place is not None:
+                    line = f"{place}: {match['kind']}: {line[match.end():]}"
+        elif line.startswith("Imported from ") or "failed to parse the provided" in line:
+            continue
+        elif re.match(r"^\S*/mojo: error: ", line):
+            continue
+        if current is not None:
+            current.append(line)
+    if user:
+        shown = "\n".join(user)
+        return MojoCompileError(
+            f"{job.what} does not compile.\n{shown}\nCorrect the kernel and call again.", shown
+        )
+    if "submit a bug report" in text:
+        return MojoCompileError(
+            f"The Mojo compiler crashed on {job.what}.\n{text.strip()[:2000]}\n"
+            "Change the kernel; tensors of rank 0 are read as x[IndexList[0]()].",
+            text,
+        )
+    shown = "\n".join(shim) or text.strip()
+    where = f" of {job.source}" if job.source else ""
+    return MojoCompileError(
+        f"{job.what}: the kernel{where} cannot be called with these arguments.\n{shown}\n"
+        f"Make the declaration and the kernel's `execute` agree.",
+        shown,
+    )

@@ -1,0 +1,136 @@
+"""Every private name of torch that this package uses, with the reason."""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_mojo.errors import ToolchainError
+from torch._library.autograd import Info as AutogradInfo
+from torch._library.autograd import make_autograd_impl
+
+# Tensors to and from the handles of the stable C interface: torch offers no public way.
+_from_handle = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr
+_to_handle = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+
+class _BelowAutograd:
+    """An operator as `make_autograd_impl` calls it: once autograd is done, what is left is an ordinary call.
+
+    The C stack brings no dispatch keys, so there is none to redispatch on.
+    """
+
+    def __init__(self, overload: torch._ops.OpOverload) -> None:
+        self._overload = overload
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._overload, name)
+
+    def __str__(self) -> str:
+        return str(self._overload)
+
+    def redispatch(self, keyset: object, *args: object, **kwargs: object) -> object:
+        return self._overload(*args, **kwargs)
+
+
+def make_autograd(
+    overload: torch._ops.OpOverload, info: AutogradInfo
+) -> Callable[..., object]:
+    """Return torch's own Python autograd kernel for an operator, as a function of its arguments."""
+    impl = make_autograd_impl(_BelowAutograd(overload), info)  # type: ignore[arg-type]
+    anything = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return functools.partial(impl, anything)
+
+
+def tensor_from_handle(handle: int) -> torch.Tensor:
+    """Return the tensor of a handle, which is used up."""
+    return _from_handle(_new_capsule(handle, None, None))
+
+
+def handle_of_tensor(tensor: torch.Tensor) -> int:
+    """Return a new handle of a tensor."""
+    pointer = _capsule_pointer(_to_handle(tensor), None)
+    assert pointer is not None
+    return pointer
+
+
+def keyset_of(tensor: torch.Tensor) -> Any:  # noqa: ANN401
+    """Return the dispatch keys of a tensor."""
+    return torch._C._dispatch_keys(tensor)
+
+
+def keyset(*names: str) -> int:
+    """Return the raw bits of dispatch keys by name."""
+    bits = 0
+    for name in names:
+        bits |= torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr()
+    return bits
+
+
+def key_number(name: str) -> int:
+    """Return c10's number of a dispatch key."""
+    return int(getattr(torch._C.DispatchKey, name))
+
+
+def bump_versions(
+    library: torch.library.Library, overload: torch._ops.OpOverload, mutated: list[str]
+) -> None:
+    """Let an operator's calls bump the version counters of what it writes, below autograd."""
+    names = [a.name for a in overload._schema.arguments]
+
+    def bump(keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        values = dict(zip(names, args, strict=False)) | kwargs
+        written = [values.get(n) for n in mutated]
+        flat = [t for v in written for t in (v if isinstance(v, (list, tuple)) else [v])]
+        torch.autograd.graph.increment_version([t for t in flat if t is not None])
+        return overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
+
+    library.impl(overload._opname, bump, "ADInplaceOrView", with_keyset=True)
+
+
+def keyset_offset() -> int:
+    """Return where c10::TensorImpl keeps its dispatch keys: found by looking, since no C function tells.
+
+    Raises:
+        ToolchainError: if this torch keeps them in another way.
+    """
+    samples = [
+        torch.empty(0),
+        torch.empty(2, 3, dtype=torch.int64).t(),
+        torch.empty(0, device="meta"),
+        torch.empty(1, dtype=torch.complex64).conj(),
+    ]
+    places = set(range(16, 26 * 8, 8))
+    for tensor in samples:
+        raw = keyset_of(tensor).raw_repr()
+        memory = (ctypes.c_uint64 * 26).from_address(tensor._cdata)
+        places &= {i * 8 for i, word in enumerate(memory) if word == raw}
+    if len(places) != 1:
+        raise ToolchainError(
+            f"torch {torch.__version__} keeps a tensor's dispatch keys where torch_mojo cannot find them.\n"
+            "Install a torch version that torch_mojo was tested with."
+        )
+    return places.pop()
+
+
+
+
+def registered_kernels(qualname: str, takes_tensors: bool) -> list[Any]:
+    """Return references that keep an operator's present kernels alive."""
+    keys = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA") if takes_tensors else ("BackendSelect",)
+    return [
+        torch._C._dispatch_get_computed_kernel_for_dispatch_key(
+            qualname, getattr(torch._C.DispatchKey, key)
+        )
+        for key in keys
+    ]
