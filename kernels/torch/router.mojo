@@ -14,6 +14,7 @@ from torch import abi
 from torch.device import AcceleratorPtr, new_accelerator, new_cpu_context
 from torch.layout import describe
 from torch.plan import Plan, allocate, guards_hold
+from torch.threads import get_attribute, run_range, threads
 from torch.words import function_at, load, store
 
 comptime SLOTS = 128
@@ -561,3 +562,19 @@ def tm_accelerator(index: Int, message: Int) abi("C") -> Int:
     except e:
         store(message, 0, copy_text(String(e)))
         return 0
+
+
+@export("__wrap_AsyncRT_DeviceContext_enqueueHostFunctionRange")
+def wrap_range(context: Int, resume: Int, destroy: Int, handles: Int, count: Int) abi("C") -> Int:
+    run_range(resume, destroy, handles, count)
+    return 0
+
+
+@export("__wrap_AsyncRT_DeviceContext_getAttribute")
+def wrap_attribute(result: Int, context: Int, attribute: Int) abi("C") -> Int:
+    return get_attribute(result, context, attribute)
+
+
+@export("__wrap_KGEN_CompilerRT_AsyncRT_ParallelismLevel")
+def wrap_parallelism() abi("C") -> UInt32:
+    return UInt32(threads())

@@ -6,11 +6,14 @@ untraceable: then it is called with the real arguments every time, which is righ
 """
 
 import operator
+import traceback
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+
+from torch_mojo import config
 
 # Opcodes and kinds of kernels/torch/plan.mojo.
 END, CONST, SIZE, STRIDE, VALUE, ITEM = range(6)
@@ -486,6 +489,8 @@ def trace(
             for size in (*out.shape, *out._strides):
                 words += [*_sym(state, size).code, END]
     except Exception:
+        if config.debug():
+            traceback.print_exc()
         # Whatever went wrong goes wrong again, and is told, when the body is called with the real arguments.
         return None
     return Plan(words, outs)
@@ -495,4 +500,4 @@ def _outs(result: object, returns: int) -> list[TensorOut]:
     outs = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
     if len(outs) != returns or not all(isinstance(o, TensorOut) for o in outs):
         raise Untraceable("the body returns something else")
-    return outs  # type: ignore[return-value]
+    return outs

@@ -183,7 +183,7 @@ class Router:
 
     def __init__(self, library: Path) -> None:
         toolchain.load_runtime()
-        self._library = ctypes.CDLL(str(library))
+        self._library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
         for name in ("tm_state", "tm_slots", "tm_slot_function", "tm_cpu_context", "tm_accelerator"):
             getattr(self._library, name).restype = ctypes.c_int64
         self._state = self._library.tm_state()

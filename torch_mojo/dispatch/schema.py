@@ -1,6 +1,7 @@
 """The arguments of a torch schema, in the form that the router's slots and the kernels need."""
 
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -75,8 +76,46 @@ class Schema:
         return next((i for i, a in enumerate(self.args) if a.name == name), None)
 
 
+def _resolved(
+    qualname: str, function: Callable[..., object], names: Mapping[str, object]
+) -> Callable[..., object]:
+    """Return the function with annotations that are text turned into types.
+
+    `names` are the local names where it was declared: torch may be imported only there.
+    """
+    annotations = dict(function.__annotations__)
+    if not isinstance(function, types.FunctionType):
+        return function
+    for parameter, annotation in annotations.items():
+        if isinstance(annotation, str):
+            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            free = {n: c.cell_contents for n, c in cells.items() if n != function.__name__}
+            try:
+                annotations[parameter] = eval(
+                    annotation, function.__globals__, {**names, **free}
+                )
+            except Exception as e:
+                raise SignatureError(
+                    f"[{qualname}] the annotation of {parameter}, {annotation!r}, cannot be read: {e}\n"
+                    "Import what it names at the top of the file, or where the operator is declared."
+                ) from e
+    copy = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__annotations__ = annotations
+    return copy
+
+
 def infer(
-    qualname: str, function: Callable[..., object], mutates_args: str | Sequence[str]
+    qualname: str,
+    function: Callable[..., object],
+    mutates_args: str | Sequence[str],
+    names: Mapping[str, object] | None = None,
 ) -> Schema:
     """Return the schema of a declaration, as `torch.library.infer_schema` reads it.
 
@@ -85,7 +124,7 @@ def infer(
     """
     try:
         text = torch.library.infer_schema(
-            function,
+            _resolved(qualname, function, names or {}),
             mutates_args=mutates_args,
             op_name=qualname.split("::")[1],
         )

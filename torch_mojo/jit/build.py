@@ -27,6 +27,7 @@ class Job:
         text: the generated main file.
         source: the user's kernels that it imports, if any.
         libraries: what it is linked against: (folder, names).
+        wrapped: runtime functions whose calls go to `__wrap_NAME`, which another library has.
         accelerator: `sm_90` and the like, or None.
         extra: more words for the key.
     """
@@ -35,6 +36,7 @@ class Job:
     text: str
     source: sources.Source | None = None
     libraries: tuple[tuple[Path, tuple[str, ...]], ...] = ()
+    wrapped: tuple[str, ...] = ()
     accelerator: str | None = None
     extra: tuple[str, ...] = ()
 
@@ -51,6 +53,7 @@ class Job:
             self.text,
             self.accelerator or "",
             " ".join(config.flags()),
+            *self.wrapped,
             *self.extra,
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
@@ -103,6 +106,7 @@ def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
 def _link(job: Job, obj: Path, output: Path) -> None:
     tool = toolchain()
     command = [str(tool.lld), "-flavor", "gnu", "-shared", "-Bsymbolic", "--eh-frame-hdr"]
+    command += [f"--wrap={name}" for name in job.wrapped]
     command += ["--gc-sections", "--as-needed", "-s", "-o", str(output), str(obj)]
     for folder, names in (*job.libraries, (tool.runtime, RUNTIME_LIBRARIES)):
         command += ["-L", str(folder), *(f"-l{name}" for name in names)]

@@ -113,6 +113,12 @@ class Source:
             digest.update(b"\0")
         return digest.hexdigest()
 
+    def library_path(self, kernel: Kernel) -> Path:
+        """Return what MAX loads as the library with this kernel."""
+        if self.origin.is_dir() and not (self.origin / "__init__.mojo").exists():
+            return self.roots[kernel.module]
+        return self.origin
+
     def user_place(self, path: str, line: int) -> str | None:
         """Return `file:line` as the user knows it, or None if the file is not the user's."""
         file = Path(path)

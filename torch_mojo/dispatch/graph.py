@@ -1,0 +1,89 @@
+"""A declared operator as a node of a MAX graph: the same kernel, named as MAX names it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from torch_mojo.dispatch import libtorch
+from torch_mojo.dispatch.binding import Binding
+from torch_mojo.dispatch.keys import CONTIGUOUS, Key, TensorKey
+from torch_mojo.dispatch.specialization import Specialization
+from torch_mojo.dtypes import TO_MOJO
+from torch_mojo.errors import SignatureError
+from torch_mojo.jit.sources import Source
+
+
+@dataclass(frozen=True)
+class GraphKernel:
+    """What `max.graph.ops.custom` needs.
+
+    Attributes:
+        name: the registered name.
+        path: the kernel library: a package folder, a `.mojo` file or a `.mojoc`.
+        operands: in the kernel's order, `("arg", key)` with the position or the keyword of a tensor argument,
+            or `("scalar", value, dtype name)`.
+        parameters: compile-time parameters; dtypes are torch's.
+    """
+
+    name: str
+    path: Path
+    operands: tuple[tuple[object, ...], ...]
+    parameters: Mapping[str, bool | int | float | str | torch.dtype]
+
+
+def _fake_key(tensor: torch.Tensor) -> TensorKey:
+    code, index = libtorch.device_code(tensor.device)
+    dtype = libtorch.dtype_code(tensor.dtype)
+    return TensorKey(dtype, tensor.dim(), CONTIGUOUS, False, code, max(index, 0))
+
+
+def graph_kernel(
+    binding: Binding,
+    source: Source,
+    values: Sequence[object],
+    outs: Sequence[torch.Tensor],
+) -> GraphKernel | None:
+    """Return the kernel as a graph node, or None if MAX cannot run it inside a graph.
+
+    Args:
+        binding: the declaration and its kernel.
+        source: where the kernel comes from.
+        values: one per argument of the schema; tensors may be fake.
+        outs: fakes of the outputs.
+    """
+    schema = binding.schema
+    if schema.mutable or source.include or binding.stream or schema.returns == 0:
+        return None
+    tensors = [v for v in values if isinstance(v, torch.Tensor)] + list(outs)
+    if any(t.dtype not in TO_MOJO for t in tensors):
+        return None
+    if any(isinstance(v, (list, tuple)) for v in values):
+        return None
+    keys: list[Key] = [_fake_key(v) if isinstance(v, torch.Tensor) else None for v in values]
+    try:
+        special = Specialization(binding, keys, values, [_fake_key(t) for t in outs])
+    except SignatureError:
+        return None  # eager says what is wrong
+    operands: list[tuple[object, ...]] = []
+    for argument in binding.kernel.arguments:
+        if argument.name not in binding.sources:
+            continue
+        index = binding.sources[argument.name]
+        arg, value = schema.args[index], values[index]
+        if arg.base == "Tensor":
+            if value is None or special.seen_rank(argument, keys[index]) is None:
+                return None
+            operands.append(("arg", arg.name if arg.kwarg_only else index))
+            continue
+        dtype = special.scalar_dtype(argument.type)
+        if dtype is None or not isinstance(value, (int, float)):
+            return None
+        operands.append(("scalar", value, TO_MOJO[dtype]))
+    for argument, key in zip(binding.outputs, special.outs, strict=True):
+        if special.seen_rank(argument, key) is None:
+            return None
+    return GraphKernel(
+        binding.kernel.name, source.library_path(binding.kernel), tuple(operands), special.parameters()
+    )

@@ -1,0 +1,168 @@
+"""Keys: what the router's words say of a call, and the same for example arguments."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from torch_mojo.dispatch import libtorch, plans
+from torch_mojo.dispatch.schema import IN_KEY, Arg, Schema
+
+CONTIGUOUS, DENSE, STRIDED, REPEATED = range(4)
+_SECOND_STAGE = -1
+
+
+@dataclass(frozen=True)
+class TensorKey:
+    """What the key says of one tensor: kernels/torch/layout.mojo writes the same as one word."""
+
+    dtype_code: int
+    rank: int
+    layout: int
+    aligned: bool
+    device_type: int
+    device_index: int
+
+    @classmethod
+    def from_word(cls, word: int) -> "TensorKey":
+        return cls(
+            word & 255,
+            word >> 8 & 255,
+            word >> 16 & 15,
+            bool(word >> 20 & 1),
+            word >> 24 & 255,
+            word >> 32 & 255,
+        )
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        return libtorch.dtype_of_code(self.dtype_code)
+
+    @property
+    def device(self) -> torch.device:
+        return libtorch.device_of_code(self.device_type, self.device_index)
+
+
+Key = TensorKey | list["TensorKey | None"] | None
+
+
+def _layout_class(tensor: torch.Tensor) -> int:
+    if tensor.is_contiguous():
+        return CONTIGUOUS
+    if any(s == 0 and n != 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
+        return REPEATED
+    return STRIDED
+
+
+def tensor_key(tensor: torch.Tensor) -> TensorKey:
+    device = torch.device("cpu") if tensor.device.type == "meta" else tensor.device
+    device_type, device_index = libtorch.device_code(device)
+    dtype = libtorch.dtype_code(tensor.dtype)
+    return TensorKey(
+        dtype, tensor.dim(), _layout_class(tensor), device_type != 0, device_type, max(device_index, 0)
+    )
+
+
+def key_of_value(arg: Arg, value: object) -> Key:
+    if arg.base != "Tensor" or value is None:
+        return None
+    if arg.is_list:
+        assert isinstance(value, (list, tuple))
+        return [None if t is None else tensor_key(t) for t in value]
+    assert isinstance(value, torch.Tensor)
+    return tensor_key(value)
+
+
+def planned_key(plan: plans.Plan, i: int) -> TensorKey:
+    """Return what is known of a planned output."""
+    device_type, device_index = libtorch.device_code(plan.devices[i])
+    layout = CONTIGUOUS if plan.contiguous[i] else STRIDED
+    dtype = libtorch.dtype_code(plan.dtypes[i])
+    return TensorKey(dtype, plan.ranks[i], layout, device_type != 0, device_type, device_index)
+
+
+def stand_in(
+    trace: plans.Trace, arg: Arg, key: Key, value: object, at: int
+) -> tuple[object, int]:
+    """Return what the body gets for an argument under trace, and the number of its flat words."""
+    if arg.base == "Tensor":
+        if isinstance(key, list):
+            assert isinstance(value, list)
+            items = [
+                None if k is None else plans.TensorIn(trace, t, at + 3 * i, k.layout)
+                for i, (k, t) in enumerate(zip(key, value, strict=True))
+            ]
+            return items, 3 * len(items)
+        if key is None:
+            return None, 0 if arg.is_list else 3
+        assert isinstance(value, torch.Tensor)
+        return plans.TensorIn(trace, value, at, key.layout), 3
+    words = arg.flat_words
+    if value is None:
+        return None, words
+    if arg.is_list:
+        assert isinstance(value, list)
+        if arg.base == "int":
+            return [plans.Sym(trace, [plans.ITEM, at, i], n) for i, n in enumerate(value)], words
+        if arg.base == "float":
+            return [plans.Opaque(v) for v in value], words
+        return value, words
+    if arg.base == "int":
+        assert isinstance(value, int)
+        return plans.Sym(trace, [plans.VALUE, at], value), words
+    if arg.base == "float":
+        assert isinstance(value, (int, float))
+        return plans.Opaque(value), words
+    return value, words
+
+
+class KeyReader:
+    """Reads the router's key words back, argument by argument, in the order in which it pushes them."""
+
+    def __init__(self, schema: Schema, words: Sequence[int], in_key: Callable[[int], bool]) -> None:
+        self._schema = schema
+        self._words = words
+        self._in_key = in_key
+        self._at = 0
+
+    def _next(self) -> int:
+        self._at += 1
+        return self._words[self._at - 1]
+
+    def _tensor(self) -> TensorKey | None:
+        word = self._next()
+        return TensorKey.from_word(word) if word else None
+
+    def keys(self, values: Sequence[object]) -> list[Key]:
+        return [
+            self._key(i, a, v) for i, (a, v) in enumerate(zip(self._schema.args, values, strict=True))
+        ]
+
+    def _key(self, index: int, arg: Arg, value: object) -> Key:
+        if arg.optional:
+            present = self._next()
+            if not present:
+                if arg.base == "Tensor" and not arg.is_list:
+                    self._next()
+                return None
+        in_key = arg.kind(self._in_key(index)) & IN_KEY
+        if arg.is_list:
+            length = self._next()
+            if arg.base == "Tensor":
+                return [self._tensor() for _ in range(length)]
+            if in_key:
+                self._at += length
+            return None
+        if arg.base == "Tensor":
+            return self._tensor()
+        if arg.base == "str":
+            length = self._next()
+            self._at += (length + 7) // 8
+        elif in_key:
+            self._at += 1
+        return None
+
+    def outputs(self) -> list[TensorKey]:
+        mark = self._next()
+        assert mark == _SECOND_STAGE
+        return [TensorKey.from_word(self._next()) for _ in range(self._schema.returns)]

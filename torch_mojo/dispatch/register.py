@@ -1,0 +1,123 @@
+"""The operators of this process: defined for torch when declared, put on native functions when first called."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from torch_mojo import torch_private
+from torch_mojo.dispatch import libtorch
+from torch_mojo.dispatch.router import Operator, Slot, router
+from torch_mojo.dispatch.schema import Schema
+from torch_mojo.errors import SignatureError
+
+
+class Declared(Operator, Protocol):
+    """What is registered: the router's operator, and what torch needs to know."""
+
+    arguments: Schema
+    body: Callable[..., Any]
+    overload: Any
+    autograd_impl: Callable[..., Any]
+    autograd_info: torch_private.AutogradInfo
+
+    def in_key(self, index: int) -> bool: ...
+
+
+# All of these live as long as the process: a collected handle would take its operator with it.
+_operators: dict[str, Declared] = {}
+_libraries: dict[str, torch.library.Library] = {}
+_waiting: dict[str, "_Waiting"] = {}
+_slots: dict[str, Slot] = {}
+_natives: list[int] = []
+_lock = threading.RLock()
+
+
+def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
+    """Define an operator for torch. Nothing is built before its first call on real tensors.
+
+    A second definition of one name replaces the first; the native functions stay, since somebody may hold
+    the old operator.
+
+    Raises:
+        SignatureError: if the name is an operator that torch_mojo did not define.
+    """
+    namespace, name = op.qualname.split("::")
+    with _lock:
+        if op.qualname not in _operators and hasattr(getattr(torch.ops, namespace), name):
+            raise SignatureError(
+                f"[{op.qualname}] is an operator of somebody else already.\nChoose another name."
+            )
+        if op.qualname in _libraries:
+            _libraries.pop(op.qualname)._destroy()
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.define(op.arguments.text, tags=(torch.Tag.pt2_compliant_tag, *tags))
+        _libraries[op.qualname] = library
+        torch.library.register_fake(op.qualname, op.body, lib=library)
+        op.overload = getattr(getattr(torch.ops, namespace), name).default
+        if op.arguments.mutable:
+            mutated = [a.name for a in op.arguments.args if a.mutated]
+            torch_private.bump_versions(library, op.overload, mutated)
+        op.autograd_impl = torch_private.make_autograd(op.overload, op.autograd_info)
+        _operators[op.qualname] = op
+        if op.qualname in _slots:
+            _slots[op.qualname].assign(op, op.arguments, op.in_key)
+        elif op.qualname not in _waiting:
+            _waiting[op.qualname] = _Waiting(op)
+
+
+def library_of(qualname: str) -> torch.library.Library:
+    """Return the Library that holds an operator's Python registrations."""
+    return _libraries[qualname]
+
+
+def find(qualname: str) -> Declared | None:
+    """Return the operator of a qualified name, or None."""
+    return _operators.get(qualname)
+
+
+def all_operators() -> dict[str, Declared]:
+    """Return every operator by qualified name."""
+    return dict(_operators)
+
+
+class _Waiting:
+    """Stands in for an operator's native functions until its first call on real tensors."""
+
+    def __init__(self, op: Declared) -> None:
+        self._qualname = op.qualname
+        namespace, name = op.qualname.split("::")
+        self._library = torch.library.Library(namespace, "IMPL")
+        takes_tensors = any(a.base == "Tensor" for a in op.arguments.args)
+        self._keys = ("CPU", "CUDA") if takes_tensors else ("BackendSelect",)
+        for key in self._keys:
+            self._library.impl(name, self._first_call, key, with_keyset=True)
+        if takes_tensors:
+            self._library.impl(name, self._autograd, "Autograd")
+        # a kernel that unregisters itself must outlive its own call
+        self._alive = torch_private.registered_kernels(op.qualname, takes_tensors)
+
+    def _autograd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return _operators[self._qualname].autograd_impl(*args, **kwargs)
+
+    def _first_call(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        self.start()
+        return _operators[self._qualname].overload.redispatch(keyset, *args, **kwargs)
+
+    def start(self) -> None:
+        """Put the native functions in place."""
+        native = router()  # may build; other threads wait inside
+        with _lock:
+            if self._qualname in _slots:
+                return
+            op = _operators[self._qualname]
+            slot = native.new_slot()
+            slot.assign(op, op.arguments, op.in_key)
+            self._library._destroy()
+            functions = dict.fromkeys(self._keys, slot.kernel)
+            if "CPU" in functions:
+                functions["Autograd"] = slot.gate
+            for key, function in functions.items():
+                _natives.append(libtorch.implement(self._qualname, key, function))
+            _slots[self._qualname] = slot
