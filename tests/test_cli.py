@@ -161,7 +161,12 @@ def test_ops_of_one_name(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "mojo_demo::histogram(Tensor x, SymInt bins=64) -> Tensor"
     assert any("x: InputTensor[dtype=DType.float32, rank=2, ...]" in line for line in lines)
-    assert any("demo.py:" in line for line in lines if line.startswith("  declared"))
+    file = toolchain.kernels() / "demo.mojo"
+    text = file.read_text().splitlines()
+    kernel = next(line for line in lines if line.startswith("  kernel  Histogram[bins: Int], "))
+    place, number = kernel.split(", ")[1].rsplit(":", 1)
+    assert place == str(file)
+    assert "execute" in text[int(number) - 1]
 
 
 def test_ops_of_a_file(tmp_path: Path) -> None:

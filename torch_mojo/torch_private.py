@@ -98,6 +98,26 @@ def bump_versions(
     library.impl(overload._opname, bump, "ADInplaceOrView", with_keyset=True)
 
 
+def trace_in_python(
+    library: torch.library.Library, qualname: str, autograd: Callable[..., Any]
+) -> None:
+    """Send an operator's calls under a torch_dispatch mode, or on fake tensors, to Python autograd.
+
+    A C kernel gets ints as values: on the way there a symbolic int would be fixed to today's value.
+    """
+    snapshot = torch._C.DispatchKey.PythonTLSSnapshot
+    original = torch._C._dispatch_get_computed_kernel_for_dispatch_key(qualname, snapshot.name)
+    own = torch._C.DispatchKeySet(snapshot).add(torch._C.DispatchKey.PythonDispatcher)
+
+    def traced(keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        first = (keyset - own).highestPriorityTypeId()
+        if first.name.startswith("Autograd"):
+            return autograd(*args, **kwargs)
+        return original.call_boxed(keyset, *args, **kwargs)
+
+    library.impl(qualname.split("::")[1], traced, snapshot.name, with_keyset=True)
+
+
 def keyset_offset() -> int:
     """Return where c10::TensorImpl keeps its dispatch keys: found by looking, since no C function tells.
 

@@ -54,13 +54,17 @@ def _layout_class(tensor: torch.Tensor) -> int:
     return STRIDED
 
 
+def _device_code(device: torch.device) -> tuple[int, int]:
+    """Return libtorch's numbers; an example on the meta device stands for one on the CPU."""
+    code, index = libtorch.device_code(torch.device("cpu") if device.type == "meta" else device)
+    return code, max(index, 0)
+
+
 def tensor_key(tensor: torch.Tensor) -> TensorKey:
-    device = torch.device("cpu") if tensor.device.type == "meta" else tensor.device
-    device_type, device_index = libtorch.device_code(device)
+    device_type, device_index = _device_code(tensor.device)
     dtype = libtorch.dtype_code(tensor.dtype)
-    return TensorKey(
-        dtype, tensor.dim(), _layout_class(tensor), device_type != 0, device_type, max(device_index, 0)
-    )
+    layout = _layout_class(tensor)
+    return TensorKey(dtype, tensor.dim(), layout, device_type != 0, device_type, device_index)
 
 
 def key_of_value(arg: Arg, value: object) -> Key:
@@ -75,7 +79,7 @@ def key_of_value(arg: Arg, value: object) -> Key:
 
 def planned_key(plan: plans.Plan, i: int) -> TensorKey:
     """Return what is known of a planned output."""
-    device_type, device_index = libtorch.device_code(plan.devices[i])
+    device_type, device_index = _device_code(plan.devices[i])
     layout = CONTIGUOUS if plan.contiguous[i] else STRIDED
     dtype = libtorch.dtype_code(plan.dtypes[i])
     return TensorKey(dtype, plan.ranks[i], layout, device_type != 0, device_type, device_index)

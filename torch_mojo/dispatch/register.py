@@ -60,6 +60,7 @@ def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
             mutated = [a.name for a in op.arguments.args if a.mutated]
             torch_private.bump_versions(library, op.overload, mutated)
         op.autograd_impl = torch_private.make_autograd(op.overload, op.autograd_info)
+        torch_private.trace_in_python(library, op.qualname, op.autograd_impl)
         _operators[op.qualname] = op
         if op.qualname in _slots:
             _slots[op.qualname].assign(op, op.arguments, op.in_key)
