@@ -76,6 +76,20 @@ struct LogicalNot:
         foreach[target=target](f, output, ctx)
 
 
+@extensibility.register("cast")
+struct Cast:
+    @staticmethod
+    def execute[target: StaticString](
+        output: OutputTensor,
+        x: InputTensor[rank=output.rank, ...],
+        ctx: DeviceContext,
+    ) raises:
+        @always_inline
+        def f[width: Int](idx: Coord) {var x} -> SIMD[output.dtype, width]:
+            return x.load[width](idx).cast[output.dtype]()
+        foreach[target=target](f, output, ctx)
+
+
 @extensibility.register("only_float32")
 struct OnlyFloat32:
     @staticmethod
@@ -125,6 +139,12 @@ def scale_add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0) -> torch.Ten
 def logical_not(x: torch.Tensor) -> torch.Tensor:
     """not x."""
     return torch.empty_like(x)
+
+
+@torch_mojo.mojo_op("tm_test::cast", source=POINTWISE)
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """x in another dtype."""
+    return torch.empty_like(x, dtype=dtype)
 
 
 @torch_mojo.mojo_op("tm_test::only_float32", source=POINTWISE)

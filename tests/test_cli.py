@@ -85,12 +85,16 @@ def table(text: str) -> dict[str, str]:
 # info
 
 
-def test_info(three: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info(
+    three: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TORCH_MOJO_CACHE_SIZE", "7")
     monkeypatch.delenv("TORCH_MOJO_FLAGS", raising=False)
     assert cli.main(["info"]) == 0
     found = table(capsys.readouterr().out)
-    assert found["torch_mojo"].startswith(f"{torch_mojo.__version__}, for Mojo {toolchain.MOJO_VERSION}")
+    assert found["torch_mojo"].startswith(
+        f"{torch_mojo.__version__}, for Mojo {toolchain.MOJO_VERSION}"
+    )
     assert found["torch"] == torch.__version__
     assert found["max"] == importlib.metadata.version("max")
     assert found["mojo-compiler"] == importlib.metadata.version("mojo-compiler")
@@ -210,7 +214,10 @@ def test_ops_of_nothing(what: str, message: str, capsys: pytest.CaptureFixture[s
 def test_ops_of_a_broken_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cli_broken.py").write_text("import no_such_package\n")
     assert cli.main(["ops", str(tmp_path / "cli_broken.py")]) == 1
-    assert "cli_broken.py cannot be imported: No module named 'no_such_package'" in capsys.readouterr().err
+    assert (
+        "cli_broken.py cannot be imported: No module named 'no_such_package'"
+        in capsys.readouterr().err
+    )
     (tmp_path / "cli_broken.py").write_text("1 / 0\n")
     assert cli.main(["ops", str(tmp_path / "cli_broken.py")]) == 1
     assert "cli_broken.py cannot be imported: ZeroDivisionError" in capsys.readouterr().err
@@ -236,7 +243,9 @@ def test_cache_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cache_prune(three: Cache, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cache", "prune", "--size", "0.15"]) == 0
-    assert capsys.readouterr().out.startswith("Removed 2 kernels; 1 are left, 0.1 MiB of at most 0.1")
+    assert capsys.readouterr().out.startswith(
+        "Removed 2 kernels; 1 are left, 0.1 MiB of at most 0.1"
+    )
     assert [e.key for e in three.entries()] == ["c" * 40]
 
 
@@ -259,7 +268,10 @@ def test_cache_size_of_no_number(
 ) -> None:
     monkeypatch.setenv("TORCH_MOJO_CACHE_SIZE", "big")
     assert cli.main(["cache", "prune"]) == 1
-    assert capsys.readouterr().err == "torch_mojo: TORCH_MOJO_CACHE_SIZE='big' is not a number of MiB.\n"
+    assert (
+        capsys.readouterr().err
+        == "torch_mojo: TORCH_MOJO_CACHE_SIZE='big' is not a number of MiB.\n"
+    )
     assert len(three.entries()) == 3
 
 
@@ -272,12 +284,13 @@ def test_cache_size_of_no_number(
         ([], "the following arguments are required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
         (["cache", "prune", "--size", "-1"], "-1 is not a size in MiB"),
-        (["demo", "--backends", "eager,triton"], "'eager,triton' is not a list of eager, inductor, max"),
+        (
+            ["demo", "--backends", "eager,triton"],
+            "'eager,triton' is not a list of eager, inductor, max",
+        ),
     ],
 )
-def test_wrong_arguments(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         cli.main(args)
     assert stopped.value.code == 2
@@ -289,5 +302,3 @@ def test_user_errors_have_no_traceback() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("torch_mojo: There is no module no_such_module.")
     assert "Traceback" not in done.stderr
-
-

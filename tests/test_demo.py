@@ -31,7 +31,9 @@ def test_grayscale(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_sharpen(size: tuple[int, int], amount: float) -> None:
     x = demo.torch_grayscale(picture(*size))
-    torch.testing.assert_close(demo.sharpen(x, amount), demo.torch_sharpen(x, amount), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        demo.sharpen(x, amount), demo.torch_sharpen(x, amount), rtol=1e-5, atol=1e-5
+    )
     if amount == 0:
         assert torch.equal(demo.sharpen(x, amount), x)
 
@@ -107,7 +109,11 @@ def test_report(image_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert demo_report.run(out, ["eager"], image_file) == 0
     assert torch.equal(demo_report.load_picture(out / "original.png"), picture(32, 48))
     gray, sharp, edges, _ = demo.torch_pipeline(picture(32, 48))
-    for name, expected in {"grayscale": gray, "sharpen": sharp, "sobel": edges / edges.max()}.items():
+    for name, expected in {
+        "grayscale": gray,
+        "sharpen": sharp,
+        "sobel": edges / edges.max(),
+    }.items():
         with Image.open(out / f"{name}.png") as opened:
             assert opened.mode == "L"
         found = demo_report.load_picture(out / f"{name}.png")[..., 0]
@@ -161,7 +167,10 @@ def test_a_missing_backend_is_none(
 
 @pytest.mark.parametrize("package", ["rich", "PIL"])
 def test_a_missing_package(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from torch_mojo import cli
 
@@ -188,6 +197,6 @@ def test_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.importorskip(package)
     assert demo_report.run(tmp_path, demo_report.ROUTES, None) == 0
     shown = capsys.readouterr().out
-    assert "not available" not in shown
+    assert "n/a" not in shown
     assert shown.count("yes") == 3 * 5
     assert demo_report.load_picture(tmp_path / "sobel.png").shape == (600, 512, 3)

@@ -6,7 +6,7 @@ A handle is an owned reference to a tensor, a list or a string, kept as an Int.
 from std.ffi import external_call
 from std.memory import Pointer
 
-from torch.words import WordPtr, load
+from torch.words import load, pointer
 
 
 @always_inline
@@ -79,8 +79,8 @@ def empty_strided(
     var tensor: Int = 0
     var failed = external_call["aoti_torch_empty_strided", Int32](
         Int64(rank),
-        sizes,
-        strides,
+        pointer(sizes),
+        pointer(strides),
         Int32(dtype),
         Int32(device_type),
         Int32(device_index),

@@ -54,15 +54,13 @@ struct Accelerator(Movable):
         self.known.append(stream)
         return len(self.known) - 1
 
-    def enter(mut self, stream: Int) raises:
-        """Makes MAX's stream wait for what torch's stream holds."""
-        var i = self.position(stream)
+    def enter(mut self, i: Int) raises:
+        """Makes MAX's stream wait for what the stream at position `i` holds."""
         self.streams[i].record_event(self.before)
         self.own.enqueue_wait_for(self.before)
 
-    def leave(mut self, stream: Int) raises:
-        """Makes torch's stream wait for what the kernel put on MAX's."""
-        var i = self.position(stream)
+    def leave(mut self, i: Int) raises:
+        """Makes the stream at position `i` wait for what the kernel put on MAX's."""
         self.own.record_event(self.after)
         self.streams[i].enqueue_wait_for(self.after)
 

@@ -15,7 +15,7 @@ from torch.device import AcceleratorPtr, new_accelerator, new_cpu_context
 from torch.layout import describe
 from torch.plan import Plan, allocate, guards_hold
 from torch.threads import get_attribute, run_range, threads
-from torch.words import function_at, load, store
+from torch.words import WordPtr, function_at, load, pointer, store
 
 comptime SLOTS = 128
 comptime SLOT_WORDS = 16
@@ -67,14 +67,14 @@ comptime MUTATED = 256
 
 comptime SECOND_STAGE = -1
 
-comptime Specialization = def(flat: Int) thin abi("C") -> Int
-comptime Miss = def(slot: Int, stack: Int, key: Int, count: Int, hash: Int, outs: Int) thin abi(
-    "C"
-) -> Int
-comptime Outputs = def(slot: Int, stack: Int, outs: Int) thin abi("C") -> Int
-comptime Autograd = def(slot: Int, stack: Int) thin abi("C") -> Int
+comptime Specialization = def(flat: WordPtr) thin abi("C") -> Int
+comptime Miss = def(
+    slot: Int, stack: WordPtr, key: WordPtr, count: Int, hash: Int, outs: WordPtr
+) thin abi("C") -> Int
+comptime Outputs = def(slot: Int, stack: WordPtr, outs: WordPtr) thin abi("C") -> Int
+comptime Autograd = def(slot: Int, stack: WordPtr) thin abi("C") -> Int
 comptime KernelFailed = def(slot: Int, message: Int) thin abi("C") -> Int
-comptime CurrentStream = def(device: Int32, stream: Int) thin abi("C") -> Int32
+comptime CurrentStream = def(device: Int32, stream: WordPtr) thin abi("C") -> Int32
 comptime Boxed = def(stack: Int, nargs: UInt64, nouts: UInt64) thin abi("C") -> None
 
 
@@ -333,7 +333,7 @@ def entry_for(base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs
     var entry = find(load(slot, SLOT_TABLE), call.key, call.count, hash)
     if entry == 0:
         entry = function_at[Miss](load(base, STATE_MISS))(
-            index, stack, call.key, call.count, hash, outs
+            index, pointer(stack), pointer(call.key), call.count, hash, pointer(outs)
         )
     return entry
 
@@ -343,22 +343,24 @@ def run_fenced(base: Int, entry: Int, flat: Int) -> Int:
     var device = load(entry, ENTRY_DEVICE)
     var answer = Int(stack_allocation[1, Int]())
     store(answer, 0, 0)
-    _ = function_at[CurrentStream](load(base, STATE_CUDA_STREAM))(Int32(device), answer)
+    _ = function_at[CurrentStream](load(base, STATE_CUDA_STREAM))(
+        Int32(device), pointer(answer)
+    )
     var stream = load(answer, 0)
     ref accelerator = AcceleratorPtr(unsafe_from_address=load(entry, ENTRY_ACCELERATOR))[]
     var fenced = load(entry, ENTRY_FENCED) != 0
     accelerator.lock()
     var failed = 0
     try:
+        var i = accelerator.position(stream)
         if fenced:
-            accelerator.enter(stream)
+            accelerator.enter(i)
         else:
-            var i = accelerator.position(stream)
             store(flat, -1, Int(Pointer(to=accelerator.streams[i])))
         store(flat, -2, Int(Pointer(to=accelerator.context)))
-        failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(flat)
+        failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(pointer(flat))
         if fenced:
-            accelerator.leave(stream)
+            accelerator.leave(i)
     except e:
         failed = copy_text(String(e))
     accelerator.unlock()
@@ -379,7 +381,9 @@ def outputs_second(
     base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs: Int
 ) -> Int:
     """Lets Python make the outputs and finds the entry for these arguments and these outputs."""
-    var message = function_at[Outputs](load(base, STATE_OUTPUTS))(index, stack, outs)
+    var message = function_at[Outputs](load(base, STATE_OUTPUTS))(
+        index, pointer(stack), pointer(outs)
+    )
     if message != 0:
         return message
     call.push_key(SECOND_STAGE)
@@ -455,7 +459,9 @@ def run_call(base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs:
         failed = run_fenced(base, entry, call.flat)
     elif load(entry, ENTRY_FUNCTION) != 0:
         store(call.flat, -2, load(entry, ENTRY_CONTEXT))
-        failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(call.flat)
+        failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(
+            pointer(call.flat)
+        )
     if failed != 0:
         for k in range(returns):
             abi.free_tensor(load(outs, k))
@@ -507,7 +513,7 @@ def pass_gate(index: Int, stack: Int) -> Int:
     var base = state()
     if can_skip(base, slot_at(base, index), stack):
         return route(base, index, stack, True)
-    return function_at[Autograd](load(base, STATE_AUTOGRAD))(index, stack)
+    return function_at[Autograd](load(base, STATE_AUTOGRAD))(index, pointer(stack))
 
 
 def kernel[index: Int](stack: Int, nargs: UInt64, nouts: UInt64) abi("C"):
@@ -578,3 +584,4 @@ def wrap_attribute(result: Int, context: Int, attribute: Int) abi("C") -> Int:
 @export("__wrap_KGEN_CompilerRT_AsyncRT_ParallelismLevel")
 def wrap_parallelism() abi("C") -> UInt32:
     return UInt32(threads())
+

@@ -24,8 +24,12 @@ comptime ContiguousSpec[dtype: DType, rank: Int, alignment: Int] = StaticTensorS
 ](alignment, .GENERIC)
 """Row-major with unknown sizes: the last stride is 1 at compile time."""
 
-comptime StridedSpec[dtype: DType, rank: Int] = StaticTensorSpec[dtype, rank, ...].get_unknown()
-"""Any strides, any alignment."""
+comptime StridedSpec[dtype: DType, rank: Int, alignment: Int] = StaticTensorSpec[
+    dtype,
+    rank,
+    static_layout=_IndexListToTileLayout[_unknown[rank](-1), _unknown[rank](-1)],
+](alignment, .GENERIC)
+"""Any strides."""
 
 
 @always_inline
@@ -49,8 +53,10 @@ def contiguous[
 
 @always_inline
 def strided[
-    dtype: DType, rank: Int, io: IOSpec
-](flat: Int, at: Int) -> ManagedTensorSlice[io_spec=io, static_spec=StridedSpec[dtype, rank]]:
+    dtype: DType, rank: Int, io: IOSpec, alignment: Int
+](flat: Int, at: Int) -> ManagedTensorSlice[
+    io_spec=io, static_spec=StridedSpec[dtype, rank, alignment]
+]:
     """Returns the tensor at flat word `at`, with the strides it has."""
     var sizes = load(flat, at + 1)
     var steps = load(flat, at + 2)
@@ -64,8 +70,10 @@ def strided[
 
 @always_inline
 def single[
-    dtype: DType, io: IOSpec
-](flat: Int, at: Int) -> ManagedTensorSlice[io_spec=io, static_spec=ContiguousSpec[dtype, 1, 1]]:
+    dtype: DType, io: IOSpec, alignment: Int
+](flat: Int, at: Int) -> ManagedTensorSlice[
+    io_spec=io, static_spec=ContiguousSpec[dtype, 1, alignment]
+]:
     """Returns the 0-d tensor at flat word `at` as one element in one dimension."""
     return {_data[dtype](flat, at), IndexList[1](1), IndexList[1](1)}
 
@@ -73,7 +81,7 @@ def single[
 @always_inline
 def absent[
     dtype: DType, rank: Int, io: IOSpec
-]() -> ManagedTensorSlice[io_spec=io, static_spec=StridedSpec[dtype, rank]]:
+]() -> ManagedTensorSlice[io_spec=io, static_spec=StridedSpec[dtype, rank, 1]]:
     """Returns the empty tensor that stands for an optional argument that was left out."""
     return {
         Pointer[Scalar[dtype], MutAnyOrigin](unsafe_from_address=align_of_nothing()),

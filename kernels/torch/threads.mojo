@@ -7,7 +7,7 @@ Specializations are linked so that their calls of three runtime functions come h
 from std.ffi import external_call
 from std.memory import Pointer, stack_allocation
 
-from torch.words import function_at, load, store
+from torch.words import function_at, load, pointer, store
 
 comptime CPU_PARALLELISM = 1000  # the attribute by which a host context tells how many threads it has
 
@@ -18,7 +18,7 @@ comptime OnRange = def(begin: Int64, end: Int64, work: Int) thin abi("C") -> Non
 def threads() -> Int:
     var count = Int(stack_allocation[1, Int]())
     store(count, 0, 0)
-    _ = external_call["torch_get_num_threads", Int32](count)
+    _ = external_call["torch_get_num_threads", Int32](pointer(count))
     return max(load(count, 0) & 0xFFFFFFFF, 1)
 
 
@@ -41,7 +41,9 @@ def run_range(resume: Int, destroy: Int, handles: Int, count: Int):
         return
     var f: OnRange = run_coroutines
     var function = Pointer(to=f).unsafe_bitcast[Int]()[]
-    _ = external_call["torch_parallel_for", Int32](Int64(0), Int64(count), Int64(1), function, work)
+    _ = external_call["torch_parallel_for", Int32](
+        Int64(0), Int64(count), Int64(1), function, pointer(work)
+    )
 
 
 def get_attribute(result: Int, context: Int, attribute: Int) -> Int:

@@ -22,3 +22,13 @@ def function_at[F: ImplicitlyCopyable](address: Int) -> F:
     """Reinterprets an address as a C function pointer of type `F`."""
     var a = address
     return Pointer(to=a).unsafe_bitcast[F]()[]
+
+
+@always_inline
+def pointer(address: Int) -> WordPtr:
+    """Returns the address as a pointer.
+
+    What a C function reads or writes through an argument must go to it as a pointer: the compiler takes an Int
+    for a number, and memory behind it for untouched.
+    """
+    return WordPtr(unsafe_from_address=address)

@@ -12,6 +12,7 @@ from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.keys import Key, TensorKey
 from torch_mojo.dispatch.router import router
 from torch_mojo.dispatch.specialization import Specialization
+from torch_mojo.errors import MojoError
 from torch_mojo.jit import toolchain
 from torch_mojo.jit.build import Job, build
 from torch_mojo.jit.cache import cache
@@ -75,9 +76,15 @@ def load(
     Raises:
         SignatureError: if the kernel does not take such arguments.
         MojoCompileError: if it does not compile.
+        MojoError: during the capture of a CUDA graph, which cannot hold the loading of a kernel.
     """
     special = Specialization(binding, keys, values, outs)
     gpu = special.device.type == "cuda"
+    if gpu and torch.cuda.is_current_stream_capturing():
+        raise MojoError(
+            f"{special.description} is not loaded yet, and a CUDA graph is being captured.\n"
+            "With arguments like these, call it once before the capture."
+        )
     job = Job(
         special.description,
         special.text(),

@@ -268,12 +268,14 @@ class Specialization:
         assert key.dtype is not None
         dtype = f"DType.{TO_MOJO[key.dtype]}"
         rank = self._rank(argument, key.rank)
-        if key.layout == CONTIGUOUS and key.rank == rank:
-            alignment = 16 if key.aligned else key.dtype.itemsize if key.device_type else 1
+        # a GPU wants elements aligned as they are; the CPU takes any address at no cost
+        alignment = 1 if self.device.type == "cpu" else 16 if key.aligned else key.dtype.itemsize
+        if key.rank == 0 and rank == 1:
+            return f"single[{dtype}, {io}, {alignment}](flat, {at})"
+        if key.layout == CONTIGUOUS and rank > 0:
             return f"contiguous[{dtype}, {rank}, {io}, {alignment}](flat, {at})"
-        if key.rank == 0:
-            return f"single[{dtype}, {io}](flat, {at})" if rank else f"strided[{dtype}, 0, {io}](flat, {at})"
-        return f"strided[{dtype}, {rank}, {io}](flat, {at})"
+        alignment = min(alignment, key.dtype.itemsize)
+        return f"strided[{dtype}, {rank}, {io}, {alignment}](flat, {at})"
 
     def _any_dtype(self) -> torch.dtype:
         return next((k.dtype for _, k, _ in self._tensors() if k.dtype), torch.float32)

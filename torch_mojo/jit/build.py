@@ -17,6 +17,8 @@ from torch_mojo.progress import slow
 RECIPE = "1"  # raise it when the way of building changes what comes out
 _DIAGNOSTIC = re.compile(r"^(?P<file>/[^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): ")
 
+_OWN_IMPORT = re.compile(r"^from torch\.(\w+) import", re.M)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -47,7 +49,7 @@ class Job:
             RECIPE,
             tool.version,
             host(),
-            own_fingerprint(),
+            own_fingerprint(self.text),
             self.source.fingerprint() if self.source else "",
             *(str(i) for i in (self.source.include if self.source else ())),
             self.text,
@@ -59,10 +61,17 @@ class Job:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
-def own_fingerprint() -> str:
-    """Return a hash of torch_mojo's own Mojo files that generated code imports."""
+def own_fingerprint(text: str) -> str:
+    """Return a hash of torch_mojo's own Mojo files that a generated text imports, directly or not."""
+    found, waiting = set(), [text]
+    while waiting:
+        for name in _OWN_IMPORT.findall(waiting.pop()):
+            path = kernels() / "torch" / f"{name}.mojo"
+            if path not in found:
+                found.add(path)
+                waiting.append(path.read_text())
     digest = hashlib.sha256()
-    for path in sorted((kernels() / "torch").glob("*.mojo")):
+    for path in sorted(found):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

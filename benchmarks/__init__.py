@@ -1,0 +1,1 @@
+"""Benchmarks of torch_mojo: `python -m benchmarks` from the root of the repository."""

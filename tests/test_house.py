@@ -1,0 +1,127 @@
+"""The house rules that a machine can check."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "torch_mojo"
+PYTHON = sorted(PACKAGE.rglob("*.py"))
+LAYERS = ["errors config dtypes progress torch_private", "jit", "dispatch", "op library", "compiler", "cli demo demo_report"]
+
+
+def tracked() -> list[Path]:
+    result = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in result.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def layer(name: str) -> int:
+    return next((i for i, names in enumerate(LAYERS) if name in names.split()), len(LAYERS))
+
+
+def test_imports_flow_downward() -> None:
+    for path in PYTHON:
+        own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+        if own.startswith("__"):
+            continue
+        for module in imports(path):
+            parts = module.split(".")
+            if parts[0] != "torch_mojo" or len(parts) < 2:
+                continue
+            lazily = (own, parts[1]) in {("op", "compiler")}  # register_lowering, at call time
+            assert layer(parts[1]) <= layer(own) or lazily, f"{path} imports {module}"
+
+
+def test_only_the_compiler_imports_max_at_the_top() -> None:
+    for path in PYTHON:
+        if path.is_relative_to(PACKAGE / "compiler"):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                text = ast.unparse(node)
+                assert not re.match(r"(from|import) max\b", text), f"{path}: {text}"
+
+
+def test_private_torch_names_stand_in_one_file() -> None:
+    pattern = re.compile(r"\btorch(\.\w+)*\._(?!_)\w+")
+    public = {"torch._check"}
+    for path in PYTHON:
+        if path.name == "torch_private.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                text = ast.unparse(node)
+                assert text in public or not pattern.fullmatch(text), f"{path}: {text}"
+        for module in imports(path):
+            assert not re.match(r"torch(\.\w+)*\._", module), f"{path} imports {module}"
+
+
+def test_environment_variables_stand_in_one_file() -> None:
+    allowed = {"config.py", "toolchain.py", "cache.py"}  # the compiler's environment; XDG_CACHE_HOME
+    for path in PYTHON:
+        if path.name not in allowed:
+            assert "os.environ" not in path.read_text(), path
+    names = re.findall(r'_get\("(\w+)"', (PACKAGE / "config.py").read_text())
+    assert len(set(names)) <= 8
+    documented = (ROOT / "docs" / "cache.md").read_text()
+    for name in names:
+        assert f"TORCH_MOJO_{name}" in documented, name
+
+
+def test_files_stay_small() -> None:
+    limits = {".py": 400, ".mojo": 600}
+    for path in tracked():
+        limit = limits.get(path.suffix)
+        if limit and path.relative_to(ROOT).parts[0] != "tests":
+            count = len(path.read_text().splitlines())
+            assert count <= limit * 1.25, f"{path} has {count} lines"
+    for name, most in (("README.md", 100), ("CONTRIBUTING.md", 50)):
+        assert len((ROOT / name).read_text().splitlines()) <= most, name
+
+
+def test_no_path_of_one_machine() -> None:
+    own = {str(ROOT.parent), str(Path.home())} - {"/", "/root"}
+    for path in tracked():
+        if path.suffix in (".py", ".mojo", ".md", ".toml", ".json", ".yaml", ""):
+            text = path.read_text(errors="ignore")
+            for place in own:
+                assert f"{place}/" not in text, f"{path} names {place}"
+
+
+def test_ruff_and_mypy() -> None:
+    for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        result = subprocess.run(
+            [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_readme_has_two_commands_and_ci_runs_one() -> None:
+    text = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^python3 -m venv .*$", text, re.M)
+    assert len(commands) == 2
+    assert commands[0].endswith("-m torch_mojo demo") and commands[1].endswith("-m pytest")
+    assert "-m pytest$" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_every_kernel_is_shipped() -> None:
+    text = (ROOT / "setup.py").read_text()
+    assert 'rglob("*.mojo")' in text

@@ -1,0 +1,301 @@
+"""`torch.compile(backend="max")`: from Dynamo's graph to a callable."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torch_mojo import config
+from torch_mojo.errors import MojoCompileError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from .partition import Island, Plan
+
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `torch.compile(backend="max", options={...})` takes.
+
+    Attributes:
+        fallback: "eager" runs what MAX cannot in eager torch; "error" refuses it.
+        freeze: bake parameters and buffers into the graph, where no gradient is needed. Later
+        changes to them
+            are not seen.
+    """
+
+    fallback: str = "eager"
+    freeze: bool = False
+
+    @classmethod
+    def parse(cls, options: dict[str, Any] | None, mode: str | None) -> Options:
+        """Check the user's options.
+
+        Raises:
+            ValueError: an unknown option, mode or value.
+            TypeError: a value of the wrong type.
+        """
+        if mode not in (None, "default"):
+            raise ValueError(
+                f"torch.compile(backend='max') has no mode {mode!r}; it has only the default one.\n"
+                "Leave `mode` out; options={'fallback': ..., 'freeze': ...} are what can be set."
+            )
+        given = dict(options or {})
+        unknown = sorted(set(given) - {"fallback", "freeze"})
+        if unknown:
+            raise ValueError(
+                f"torch.compile(backend='max') has no option {', '.join(map(repr, unknown))}.\n"
+                "It takes 'fallback' ('eager' or 'error') and 'freeze' (True or False)."
+            )
+        fallback = given.get("fallback", config.fallback())
+        if fallback not in ("eager", "error"):
+            raise ValueError(f"options['fallback'] is {fallback!r}.\nIt takes 'eager' or 'error'.")
+        freeze = given.get("freeze", False)
+        if not isinstance(freeze, bool):
+            raise TypeError(
+                f"options['freeze'] is {freeze!r} of type {type(freeze).__name__}.\n"
+                "It takes True or False."
+            )
+        return cls(fallback, freeze)
+
+
+def max_backend(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's with MAX.
+
+    Args:
+        gm: what Dynamo traced.
+        example_inputs: its inputs.
+        options: see `Options`.
+        mode: only None or "default".
+
+    Raises:
+        ValueError: an unknown option or mode.
+        UnsupportedOpError: under fallback="error", an operator that MAX cannot run.
+        MojoCompileError: under fallback="error", a graph that MAX does not compile.
+    """
+    return _Compilation(Options.parse(options, mode), example_inputs).run(gm, example_inputs)
+
+
+@dataclass
+class _Compilation:
+    """One call of the backend.
+
+    Attributes:
+        record: called with the plan of each graph instead of compiling it, for explain().
+    """
+
+    options: Options
+    example_inputs: Sequence[Any]
+    record: Callable[[Plan], None] | None = None
+    mutated: set[int] = field(default_factory=set)
+
+    def run(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        from functorch.compile import min_cut_rematerialization_partition
+
+        from ._private import aot_autograd
+
+        compiled = aot_autograd(
+            fw_compiler=self._compile,
+            bw_compiler=self._compile,
+            inference_compiler=self._compile_inference,
+            decompositions=decompositions(),
+            partition_fn=min_cut_rematerialization_partition,
+            keep_inference_input_mutations=True,
+        )(gm, example_inputs)
+        if not self.mutated:
+            return compiled
+        return _guard_overlap(compiled, gm, self.mutated)
+
+    def _compile_inference(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self._compile(gm, inputs, inference=True)
+
+    def _compile(
+        self, gm: fx.GraphModule, inputs: Sequence[Any], inference: bool = False
+    ) -> Callable[..., Any]:
+        from functorch.compile import make_boxed_func
+
+        from ._private import TracingContext, real_mode
+        from .session import lock
+
+        del inputs
+        context = TracingContext.try_get()
+        meta = context.fw_metadata if context is not None else None
+        forward = not any(
+            n.name.startswith("tangents") for n in gm.graph.nodes if n.op == "placeholder"
+        )
+        static: set[int] = set()
+        if meta is not None and forward:
+            static = set(meta.static_input_indices)
+            written = {i for i, info in enumerate(meta.input_info) if info.mutates_data}
+            if written and len(meta.input_info) != len(self.example_inputs):
+                # AOTAutograd merged inputs that overlap; their numbers are its own now.
+                written = set(range(len(self.example_inputs)))
+            self.mutated |= written
+        frozen: dict[int, torch.Tensor] = {}
+        if self.options.freeze and inference:
+            frozen = {i: t for i in static if isinstance(t := self._example(i), torch.Tensor)}
+        with lock, real_mode():
+            outer = self._lower(gm, static, frozen)
+        return make_boxed_func(outer.forward)
+
+    def _example(self, index: int) -> Any:
+        return self.example_inputs[index] if index < len(self.example_inputs) else None
+
+    def _lower(
+        self, gm: fx.GraphModule, static: set[int], frozen: dict[int, torch.Tensor]
+    ) -> fx.GraphModule:
+        from .importer import Imported, ImportFailed, import_graph
+        from .partition import assemble, make_plan
+        from .views import separate_output_views
+
+        holders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        refused: dict[fx.Node, str] = {}
+        separate_output_views(gm)
+        while True:
+            plan = make_plan(gm, refused)
+            imported: dict[int, Imported] = {}
+            try:
+                for level, island in plan.islands.items():
+                    mine = {
+                        i: frozen[holders.index(n)]
+                        for i, n in enumerate(island.inputs)
+                        if n in holders and holders.index(n) in frozen
+                    }
+                    imported[level] = import_graph(island.gm, mine)
+                break
+            except ImportFailed as e:
+                by_name = {n.name: n for n in gm.graph.nodes}
+                refused[by_name[e.node.name]] = e.reason
+        if self.record is not None:
+            self.record(plan)
+            return gm
+        self._report(plan.missing())
+
+        def call(island: Island, level: int) -> Callable[..., Any]:
+            run = self._executable(
+                island,
+                imported[level],
+                {
+                    i
+                    for i, n in enumerate(island.inputs)
+                    if n in holders and holders.index(n) in static
+                },
+            )
+
+            def max_island(*args: Any) -> Sequence[torch.Tensor]:
+                return run(*args)
+
+            max_island.__name__ = max_island.__qualname__ = f"max_island_{level // 2}"
+            return max_island
+
+        return assemble(plan, call)
+
+    def _executable(self, island: Island, imported: Any, static: set[int]) -> Callable[..., Any]:
+        from .alias import may_share, zero_able
+        from .runtime import Executable
+        from .session import compile_graph
+
+        try:
+            model = compile_graph(imported.graph, imported.nodes)
+        except Exception as e:
+            ops = ", ".join(sorted({str(n.target) for n in island.nodes}))
+            message = f"MAX does not compile a graph of {imported.nodes} nodes ({ops}): {e}"
+            if self.options.fallback == "error":
+                raise MojoCompileError(
+                    f"{message}\nLeave out fallback='error' to run it in eager torch.",
+                    str(e.__cause__),
+                ) from e
+            warnings.warn(f"{message}\nIt runs in eager torch.", stacklevel=2)
+            count = len(island.inputs)
+            return lambda *args: island.gm.forward(*args[:count])
+        return Executable(
+            imported,
+            model._execute_device_tensors,
+            island.gm,
+            static=static,
+            sizes=list(island.symbols),
+            positive=zero_able(island.gm),
+            risky=may_share(island.gm),
+        )
+
+    def _report(self, missing: dict[str, str]) -> None:
+        if not missing:
+            return
+        listed = "\n".join(f"  {op}: {why}" for op, why in sorted(missing.items()))
+        if self.options.fallback == "error":
+            raise UnsupportedOpError(
+                f"torch.compile(backend='max') cannot run these in a MAX graph:\n{listed}\n"
+                "Register a lowering with torch_mojo.lowering(op), or leave out fallback='error'."
+            )
+        new = {op: why for op, why in missing.items() if op not in _warned}
+        if new:
+            _warned.update(new)
+            listed = "\n".join(f"  {op}: {why}" for op, why in sorted(new.items()))
+            warnings.warn(
+                f"torch.compile(backend='max') runs these operators in eager torch:\n{listed}\n"
+                "torch_mojo.explain(f, *args) shows how a function is split.",
+                stacklevel=2,
+            )
+
+
+def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+    """Return core ATen's decompositions.
+
+    Left out is what has a lowering, draws random numbers or checks indices.
+    """
+    from . import rules
+    from ._private import core_aten_decompositions
+    from .partition import CHECKED
+
+    table = dict(core_aten_decompositions())
+    for op in list(table):
+        drawn = (
+            isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
+        )
+        if drawn or op in CHECKED or rules.find(op) is not None:
+            del table[op]
+    return table
+
+
+def _guard_overlap(
+    compiled: Callable[..., Any], gm: fx.GraphModule, mutated: set[int]
+) -> Callable[..., Any]:
+    """Run in eager torch when an input that is written overlaps another; the graph assumes none."""
+
+    def run(*args: Any) -> Any:
+        for i in mutated:
+            if isinstance(written := args[i], torch.Tensor):
+                for j, other in enumerate(args):
+                    if j != i and isinstance(other, torch.Tensor) and _overlap(written, other):
+                        return gm(*args)
+        return compiled(*args)
+
+    return torch._dynamo.disable(run, reason="a compiled graph")
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    a_start, a_end = _extent(a)
+    b_start, b_end = _extent(b)
+    return a_start < b_end and b_start < a_end
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    if not t.numel():
+        return (0, 0)
+    last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()

@@ -1,0 +1,70 @@
+"""`mojo::` operators inside a MAX graph, as the same Mojo kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+if TYPE_CHECKING:
+    from .importer import Context
+
+_KEY = "torch_mojo_kernel"
+
+
+def _find_op(overload: torch._ops.OpOverload) -> Any:
+    from torch_mojo.op import find_op
+
+    return find_op(overload)
+
+
+def kernel_of(node: fx.Node) -> Any:
+    """Return the kernel behind a node (name, path, operands, parameters), or None.
+
+    The answer is kept in the node's meta, which copies of the node share.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace in (
+        "aten",
+        "prims",
+    ):
+        return None
+    if _KEY not in node.meta:
+        op = _find_op(node.target)
+        kernel = None
+        if op is not None and not node.target._schema.is_mutable:
+            args = map_arg(node.args, lambda n: n.meta["val"])
+            kwargs = map_arg(node.kwargs, lambda n: n.meta["val"])
+            kernel = op.graph_kernel(args, kwargs, node.meta["val"])
+        node.meta[_KEY] = kernel
+    return node.meta[_KEY]
+
+
+def lower(context: Context, kernel: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Put the kernel into the graph under construction, with the results that torch promised."""
+    from max.dtype import DType
+    from max.graph import TensorType, ops
+
+    from .importer import constant
+    from .types import DTYPES, TORCH_DTYPES, device_ref
+
+    cpu = device_ref(torch.device("cpu"))
+    operands = []
+    for operand in kernel.operands:
+        if operand[0] == "arg":
+            key = operand[1]
+            operands.append(args[key] if isinstance(key, int) else kwargs[key])
+        else:
+            _, value, dtype = operand
+            operands.append(constant(value, TORCH_DTYPES[DType[dtype]], cpu))
+    several = isinstance(context.out, (tuple, list))
+    fakes = list(context.out) if several else [context.out]
+    types = [TensorType(DTYPES[f.dtype], context.shape(f), device_ref(f.device)) for f in fakes]
+    parameters = {
+        k: DType[v] if isinstance(v, str) and v in DType.__members__ else v
+        for k, v in kernel.parameters.items()
+    }
+    results = ops.custom(kernel.name, context.device, operands, types, parameters or None)
+    tensors = [r.tensor for r in results]
+    return tensors if several else tensors[0]

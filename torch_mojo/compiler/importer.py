@@ -1,0 +1,420 @@
+"""An FX graph of lowered operators, as one MAX graph."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from max.driver import Buffer
+from max.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, ops
+from torch import fx
+from torch.fx.node import map_arg
+
+from . import custom, rules, symbols
+from .rules import NotLowered
+from .types import DTYPES, device_ref, order
+
+GRAPH_NAME = "torch_mojo"
+
+
+class ImportFailed(Exception):
+    """A node could not be lowered while the graph was built.
+
+    Attributes:
+        node: the node; it should run in eager torch.
+        reason: why.
+    """
+
+    def __init__(self, node: fx.Node, reason: str) -> None:
+        """Keep the node and the reason."""
+        super().__init__(f"[{node.target}] {reason}")
+        self.node = node
+        self.reason = reason
+
+
+def constant(value: Any, dtype: torch.dtype, device: DeviceRef) -> TensorValue:
+    """Return a 0-d constant of torch's own rounding of `value` to `dtype`."""
+    return bake(torch.tensor(value, dtype=dtype), device)
+
+
+def bake(tensor: torch.Tensor, device: DeviceRef) -> TensorValue:
+    """Return a tensor's present value as a constant."""
+    return ops.constant(Buffer.from_dlpack(tensor.detach().cpu().contiguous()), device=device)
+
+
+def broadcast(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
+    """Broadcast `x` to `shape`, which may have more dims."""
+    if list(x.shape) == list(shape):
+        return x
+    if x.rank < len(shape):
+        x = ops.reshape(x, [Dim(1)] * (len(shape) - x.rank) + list(x.shape))
+    return ops.broadcast_to(x, shape)
+
+
+def reshape(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
+    """Reshape `x`; sizes whose equality only torch can prove are asserted at run time."""
+    shape = Shape(shape)
+    if list(x.shape) == list(shape):
+        return x
+    try:
+        return ops.reshape(x, shape)
+    except ValueError:
+        total = Dim(1)
+        for d in shape:
+            total = total * d
+        return ops.reshape(ops.rebind(ops.reshape(x, [-1]), [total]), shape)
+
+
+@dataclass
+class Context:
+    """What a built-in lowering knows of its node, besides the arguments.
+
+    Attributes:
+        node: the FX node.
+        args: the node's positional arguments with each tensor fake.
+        kwargs: the same for the keyword arguments.
+        out: what torch promised: a fake tensor, or a tuple of them.
+    """
+
+    node: fx.Node
+    names: symbols.Names
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+    @property
+    def result(self) -> torch.Tensor:
+        """The fake of the first result."""
+        return self.out[0] if isinstance(self.out, (tuple, list)) else self.out
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first result."""
+        return self.result.dtype
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device of the first result."""
+        return device_ref(self.result.device)
+
+    def shape(self, fake: torch.Tensor | None = None) -> list[Dim]:
+        """Return the dimensions of `fake`, by default of the first result."""
+        return [self.names.dim(s) for s in (self.result if fake is None else fake).shape]
+
+    def dim(self, size: symbols.Size) -> Dim:
+        """Return a size as a MAX dimension."""
+        return self.names.dim(size)
+
+    def value(self, x: Any, dtype: torch.dtype) -> TensorValue:
+        """Return a tensor or a number in `dtype`, on the result's device."""
+        if isinstance(x, TensorValue):
+            return (
+                cast(x, dtype)
+                if x.device == self.device
+                else ops.transfer_to(cast(x, dtype), self.device)
+            )
+        return constant(x, dtype, self.device)
+
+
+def cast(x: TensorValue, dtype: torch.dtype) -> TensorValue:
+    """Cast as torch does: what is not zero (also NaN) is True."""
+    target = DTYPES[dtype]
+    if x.dtype == target:
+        return x
+    if dtype == torch.bool:
+        # MAX's != is False at NaN.
+        return ops.logical_not(ops.equal(x, ops.cast(constant(0, torch.int8, x.device), x.dtype)))
+    return ops.cast(x, target)
+
+
+@dataclass
+class TensorInput:
+    """An input of the MAX graph that is a tensor.
+
+    Attributes:
+        index: which argument of the island.
+        order: dims from outermost to innermost, when the memory is dense in another order than
+            torch's; the graph takes the memory as it lies and permutes.
+    """
+
+    index: int
+    order: list[int] | None
+
+
+@dataclass
+class Output:
+    """How a MAX output becomes the tensor that torch promised.
+
+    Attributes:
+        inverse: permutation that restores torch's dims, if the memory has another order.
+        expand: the sizes to expand to, for strides of 0.
+        strides: the sizes and strides to copy into, if the promised layout is not dense.
+    """
+
+    inverse: list[int] | None = None
+    expand: list[symbols.Size] | None = None
+    strides: tuple[list[symbols.Size], list[symbols.Size]] | None = None
+
+
+@dataclass
+class Imported:
+    """A MAX graph and how to call it.
+
+    Inputs of the graph are, in order: `tensors`, `scalars` (0-d, of `scalar_dtypes`), then one
+    empty tensor of shape
+    (size, 0) per symbol of `carried`, whose only purpose is to tell MAX a size that no tensor has.
+    """
+
+    graph: Graph
+    extensions: list[Any]
+    tensors: list[TensorInput]
+    scalars: list[tuple[int, torch.dtype]]
+    carried: list[sympy.Symbol]
+    outputs: list[Output]
+    device: torch.device
+    nodes: int
+    baked: list[int] = field(default_factory=list)
+
+
+def _value(node: fx.Node) -> Any:
+    return node.meta["val"]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether an argument's meta value is a symbolic (or plain) number."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def scalar_nodes(gm: fx.GraphModule) -> list[fx.Node]:
+    """Return the number-valued placeholders that some node uses as a value, not as a size."""
+    found: dict[fx.Node, None] = {}
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        schema = node.target._schema.arguments
+        kinds = {a.name: str(a.type) for a in schema}
+        named = list(zip([a.name for a in schema], node.args, strict=False)) + list(
+            node.kwargs.items()
+        )
+        for name, arg in named:
+            if isinstance(arg, fx.Node) and is_number(_value(arg)) and kinds[name] in _VALUE_TYPES:
+                found[arg] = None
+    return list(found)
+
+
+# The types that FunctionSchema prints for arguments which are values, not sizes.
+_VALUE_TYPES = ("number", "Tensor", "float", "Optional[number]", "Optional[float]")
+
+
+def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Imported:
+    """Build the MAX graph of `gm`, whose placeholders and results are an island's.
+
+    Args:
+        gm: call_function nodes with lowerings only; placeholders are tensors or numbers.
+        frozen: real values by placeholder index, to bake in.
+
+    Raises:
+        ImportFailed: a lowering refused its node; the graph must be split there.
+    """
+    nodes = list(gm.graph.nodes)
+    holders = [n for n in nodes if n.op == "placeholder"]
+    body = [n for n in nodes if n.op == "call_function"]
+    names = symbols.Names()
+    device = _device(body)
+
+    tensors: list[TensorInput] = []
+    types: list[TensorType] = []
+    rebinds: list[bool] = []
+    bound: set[sympy.Symbol] = set()
+    for i, n in enumerate(holders):
+        fake = _value(n)
+        if not isinstance(fake, torch.Tensor) or i in frozen:
+            continue
+        permuted = order(fake.shape, fake.stride())
+        if permuted == list(range(fake.dim())):
+            permuted = None
+        sizes = [fake.shape[d] for d in permuted] if permuted else list(fake.shape)
+        dims: list[Dim] = []
+        for d, size in enumerate(sizes):
+            e = symbols.expr(size)
+            plain = e.is_Integer or isinstance(e, sympy.Symbol)
+            dims.append(names.dim(size) if plain else Dim(f"i{len(tensors)}_{d}"))
+            if plain and not e.is_Integer:
+                bound.add(e)
+        rebinds.append(any(str(d).startswith("i") for d in dims))
+        tensors.append(TensorInput(i, permuted))
+        types.append(TensorType(DTYPES[fake.dtype], dims, device_ref(fake.device)))
+
+    wanted = {n: None for n in scalar_nodes(gm)}
+    scalars = [(i, _scalar_dtype(_value(n))) for i, n in enumerate(holders) if n in wanted]
+    types += [TensorType(DTYPES[dtype], [], DeviceRef.CPU()) for _, dtype in scalars]
+    carried = [s for s in symbols.free(_sizes(nodes)) if s not in bound]
+    types += [
+        TensorType(DTYPES[torch.int8], [Dim(names.name(s)), Dim(0)], DeviceRef.CPU())
+        for s in carried
+    ]
+
+    kernels = {n: k for n in body if (k := custom.kernel_of(n)) is not None}
+    extensions = list(dict.fromkeys(k.path for k in kernels.values()))
+    graph = Graph(GRAPH_NAME, input_types=types, custom_extensions=extensions)
+    env: dict[fx.Node, Any] = {}
+    with graph, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for slot, x, again in zip(tensors, graph.inputs, rebinds, strict=False):
+            node = holders[slot.index]
+            fake = _value(node)
+            v = x.tensor
+            sizes = [fake.shape[d] for d in slot.order] if slot.order else list(fake.shape)
+            if again:
+                v = ops.rebind(v, [names.dim(s) for s in sizes])
+            env[node] = ops.permute(v, _inverse(slot.order)) if slot.order else v
+        for (i, _), x in zip(scalars, graph.inputs[len(tensors) :], strict=False):
+            env[holders[i]] = x.tensor
+        for i, tensor in frozen.items():
+            env[holders[i]] = bake(tensor, device_ref(tensor.device))
+        for node in body:
+            env[node] = _lower(node, env, names, wanted)
+        outputs, results = [], []
+        for out in _returned(gm):
+            plan, result = _finish(_value(out), env[out], names)
+            outputs.append(plan)
+            results.append(result)
+        graph.output(*results)
+    return Imported(
+        graph, extensions, tensors, scalars, carried, outputs, device, len(body), list(frozen)
+    )
+
+
+def _device(body: list[fx.Node]) -> torch.device:
+    for n in body:
+        first = _value(n)[0] if isinstance(_value(n), (tuple, list)) else _value(n)
+        return first.device
+    raise AssertionError("an island without nodes")
+
+
+def _scalar_dtype(value: Any) -> torch.dtype:
+    if isinstance(value, (torch.SymBool, bool)):
+        return torch.bool
+    return torch.int64 if isinstance(value, (torch.SymInt, int)) else torch.float64
+
+
+def _sizes(nodes: list[fx.Node]) -> list[Any]:
+    """Return every size that the graph's nodes mention."""
+    found: list[Any] = []
+
+    def visit(n: fx.Node) -> fx.Node:
+        if isinstance(n.meta.get("val"), torch.SymInt):
+            found.append(n.meta["val"])
+        return n
+
+    for node in nodes:
+        value = node.meta.get("val")
+        for t in value if isinstance(value, (tuple, list)) else [value]:
+            if isinstance(t, torch.Tensor):
+                found.extend(t.shape)
+        if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        if node.op == "call_function":
+            kinds = {a.name: str(a.type) for a in node.target._schema.arguments}
+            args = dict(zip(kinds, node.args, strict=False)) | node.kwargs
+            map_arg([a for k, a in args.items() if kinds[k] not in _VALUE_TYPES], visit)
+    return found
+
+
+def _inverse(permutation: list[int]) -> list[int]:
+    return [permutation.index(d) for d in range(len(permutation))]
+
+
+def _returned(gm: fx.GraphModule) -> list[fx.Node]:
+    return list(next(n for n in gm.graph.nodes if n.op == "output").args[0])
+
+
+def _lower(
+    node: fx.Node, env: dict[fx.Node, Any], names: symbols.Names, wanted: dict[fx.Node, None]
+) -> Any:
+    if node.target is operator.getitem:
+        return env[node.args[0]][node.args[1]]
+
+    def real(n: fx.Node) -> Any:
+        return env[n] if n in env and n not in wanted else _value(n)
+
+    def fake(n: fx.Node) -> Any:
+        return _value(n)
+
+    context = Context(
+        node, names, map_arg(node.args, fake), map_arg(node.kwargs, fake), _value(node)
+    )
+    args, kwargs = list(map_arg(node.args, real)), dict(map_arg(node.kwargs, real))
+    schema = [a for a in node.target._schema.arguments]
+    for i, a in enumerate(node.args):  # numbers used as values arrive as 0-d tensors
+        if isinstance(a, fx.Node) and a in wanted and str(schema[i].type) in _VALUE_TYPES:
+            args[i] = env[a]
+    by_name = {a.name: str(a.type) for a in schema}
+    for k, a in node.kwargs.items():
+        if isinstance(a, fx.Node) and a in wanted and by_name[k] in _VALUE_TYPES:
+            kwargs[k] = env[a]
+    try:
+        rule = rules.find(node.target)
+        if rule is None:
+            result = custom.lower(context, custom.kernel_of(node), args, kwargs)
+        elif rule.builtin:
+            result = rule.fn(context, *args, **kwargs)
+        else:
+            result = rule.fn(*args, **kwargs)
+        return _promised(context, result)
+    except (NotLowered, symbols.UnknownExpression) as e:
+        raise ImportFailed(node, str(e)) from e
+    except Exception as e:
+        where = "" if rule is None else f" at {rule.where}"
+        reason = f"its lowering{where} failed: {type(e).__name__}: {e}"
+        raise ImportFailed(node, reason) from e
+
+
+def _promised(context: Context, result: Any) -> Any:
+    """Give the results the dtypes and dimensions that torch promised."""
+    if not isinstance(context.out, (tuple, list)):
+        return _conform(context, result, context.out)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    return [
+        None if r is None or f is None else _conform(context, r, f)
+        for r, f in zip(results, context.out, strict=True)
+    ]
+
+
+def _conform(context: Context, x: TensorValue, fake: torch.Tensor) -> TensorValue:
+    x = cast(TensorValue(x), fake.dtype)
+    shape = context.shape(fake)
+    if list(x.shape) == shape:
+        return x
+    if x.rank != len(shape):
+        raise ValueError(
+            f"the result has the shape {list(x.shape)}, torch promised {list(fake.shape)}"
+        )
+    return ops.rebind(x, shape)
+
+
+def _finish(fake: torch.Tensor, x: TensorValue, names: symbols.Names) -> tuple[Output, TensorValue]:
+    """Arrange an output's memory so that torch's strides cost nothing, where that is possible."""
+    sizes, strides = list(fake.shape), list(fake.stride())
+    plan = Output()
+    zero = [
+        d
+        for d in range(len(sizes))
+        if symbols.static(strides[d]) == 0 and symbols.static(sizes[d]) != 1
+    ]
+    if zero:
+        plan.expand = list(sizes)
+        x = x[tuple(slice(0, 1) if d in zero else slice(None) for d in range(len(sizes)))]
+        sizes = [1 if d in zero else s for d, s in enumerate(sizes)]
+    dims = order(sizes, strides)
+    if dims is None:
+        plan.strides = (sizes, strides)
+    elif dims != list(range(len(sizes))):
+        x = ops.permute(x, dims)
+        plan.inverse = _inverse(dims)
+    return plan, x
