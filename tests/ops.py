@@ -15,7 +15,9 @@ from layout import Coord
 from std.utils.index import IndexList
 """
 
-POINTWISE = HEAD + """
+POINTWISE = (
+    HEAD
+    + """
 @extensibility.register("double")
 struct Double:
     @staticmethod
@@ -102,6 +104,7 @@ struct OnlyFloat32:
                 raise Error("negative size: ", x[i])
             output[i] = x[i]
 """
+)
 
 
 @torch_mojo.mojo_op("tm_test::double", source=POINTWISE)
@@ -117,7 +120,7 @@ def mul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @mul.register_vmap
-def _(info, in_dims, x, y):  # noqa: ANN001, ANN202
+def _(info, in_dims, x, y):
     x = x.movedim(in_dims[0], 0) if in_dims[0] is not None else x.expand(info.batch_size, *x.shape)
     y = y.movedim(in_dims[1], 0) if in_dims[1] is not None else y.expand(info.batch_size, *y.shape)
     return mul(x, y), 0
@@ -153,7 +156,9 @@ def only_float32(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-LOOPS = HEAD + """
+LOOPS = (
+    HEAD
+    + """
 @extensibility.register("row_sum")
 struct RowSum:
     @staticmethod
@@ -269,6 +274,7 @@ struct FillValue:
         for i in range(output.dim_size(0)):
             output[i] = value.cast[dtype]()
 """
+)
 
 
 @torch_mojo.mojo_op("tm_test::row_sum", source=LOOPS)
@@ -325,7 +331,7 @@ def positive(x: torch.Tensor) -> torch.Tensor:
 
 
 @positive.register_fake
-def _(x):  # noqa: ANN001, ANN202
+def _(x):
     return x.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 

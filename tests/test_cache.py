@@ -132,7 +132,9 @@ def test_without_a_home(seeded: Path) -> None:
     assert built(seeded)
 
 
-def test_others_may_not_read_the_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_may_not_read_the_private_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torch_mojo.jit import cache as module
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -198,7 +200,12 @@ def test_the_key_covers_what_can_change_the_result(
     assert key() == seen[0]
     (other / "unused.mojo").write_text("def h(): return\n")
     assert key() == seen[0]
-    for file in ("package/kernel.mojo", "package/inner.mojo", "other/outer.mojo", "other/deep.mojo"):
+    for file in (
+        "package/kernel.mojo",
+        "package/inner.mojo",
+        "other/outer.mojo",
+        "other/deep.mojo",
+    ):
         path = tmp_path / file
         path.write_text(path.read_text() + "# changed\n")
         seen.append(key())

@@ -78,8 +78,8 @@ def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def table(text: str) -> dict[str, str]:
     """Read the two columns of `info`."""
-    rows = (line.split("  ", 1) for line in text.splitlines())
-    return {name.strip(): value.strip() for name, value in rows}
+    rows = (line.partition("  ") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
 
 
 # info
@@ -89,7 +89,9 @@ def test_info(
     three: Cache, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCH_MOJO_CACHE_SIZE", "7")
-    monkeypatch.delenv("TORCH_MOJO_FLAGS", raising=False)
+    monkeypatch.setenv("TORCH_MOJO_FLAGS", "-O1 -g0")
+    monkeypatch.delenv("TORCH_MOJO_DEBUG", raising=False)
+    monkeypatch.delenv("TORCH_MOJO_FALLBACK", raising=False)
     assert cli.main(["info"]) == 0
     found = table(capsys.readouterr().out)
     assert found["torch_mojo"].startswith(
@@ -104,8 +106,11 @@ def test_info(
     assert found["kernel cache"] == str(three.root)
     assert found["kernels in it"].startswith("3, 0.3 MiB")
     assert found['backend "max"'] == "torch_mojo.compiler.backend:max_backend"
-    assert found["TORCH_MOJO_CACHE_SIZE"] == "'7'"
-    assert found["TORCH_MOJO_FLAGS"] == "[] (default)"
+    assert found["TORCH_MOJO_CACHE_SIZE"] == "7.0 MiB"
+    assert found["TORCH_MOJO_CACHE_DIR"] == str(three.root)
+    assert found["TORCH_MOJO_FLAGS"] == "-O1 -g0"
+    assert found["TORCH_MOJO_DEBUG"] == "off"
+    assert found["TORCH_MOJO_FALLBACK"] == "eager"
 
 
 def test_info_names_every_variable_of_config() -> None:

@@ -132,7 +132,9 @@ def test_a_first_call_inside_capture_asks_for_a_warm_up() -> None:
 
 
 def test_tensors_on_two_devices_are_named() -> None:
-    with pytest.raises((SignatureError, RuntimeError), match=r"(x|y) is on (cpu|cuda:0).*(x|y) is on (cpu|cuda:0)"):
+    with pytest.raises(
+        (SignatureError, RuntimeError), match=r"(x|y) is on (cpu|cuda:0).*(x|y) is on (cpu|cuda:0)"
+    ):
         ops.mul(torch.ones(2), torch.ones(2, device="cuda"))
 
 

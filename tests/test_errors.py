@@ -24,7 +24,9 @@ struct Broken:
         output[0] = undefined_name(x[0])
 """
 BROKEN_LINE = next(
-    i for i, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "undefined_name(x" in line
+    i
+    for i, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+    if "undefined_name(x" in line
 )
 
 
@@ -41,13 +43,17 @@ def test_a_compile_error_in_inline_text_shows_the_python_line() -> None:
         with pytest.raises(kind) as caught:
             call(torch.ones(1))
         text = str(caught.value)
-        assert f"{__file__}:{BROKEN_LINE}: error: use of unknown declaration 'undefined_name'" in text
+        assert (
+            f"{__file__}:{BROKEN_LINE}: error: use of unknown declaration 'undefined_name'" in text
+        )
         assert "tm_run" not in text and "main.mojo" not in text, "the generated text is not shown"
     still_works()
 
 
 def test_a_compile_error_in_a_file_shows_that_file(tmp_path: Path) -> None:
-    (tmp_path / "helper.mojo").write_text("def twice(x: Float32) -> Float32:\n    return x * nothing\n")
+    (tmp_path / "helper.mojo").write_text(
+        "def twice(x: Float32) -> Float32:\n    return x * nothing\n"
+    )
     file = tmp_path / "kernels.mojo"
     file.write_text("from helper import twice\n" + BROKEN.replace("undefined_name", "twice"))
 
@@ -66,7 +72,9 @@ def test_a_wrong_dtype_names_argument_and_both_dtypes() -> None:
     with pytest.raises(SignatureError) as caught:
         ops.only_float32(torch.tensor([1.0, 2.0], dtype=torch.float64))
     text = str(caught.value)
-    assert text.startswith("[tm_test::only_float32] x has dtype float64; the kernel takes dtype float32")
+    assert text.startswith(
+        "[tm_test::only_float32] x has dtype float64; the kernel takes dtype float32"
+    )
     assert text.endswith("x.to(torch.float32).")
     still_works()
 
@@ -77,7 +85,9 @@ def test_mixed_dtypes_name_the_arguments() -> None:
 
 
 def test_a_wrong_rank_names_expected_and_given() -> None:
-    with pytest.raises(SignatureError, match=r"only_float32\] x has rank 2; the kernel takes rank 1"):
+    with pytest.raises(
+        SignatureError, match=r"only_float32\] x has rank 2; the kernel takes rank 1"
+    ):
         ops.only_float32(torch.ones(2, 2))
     with pytest.raises(SignatureError, match=r"row_sum\] x has rank 1; the kernel takes rank 2"):
         ops.row_sum(torch.ones(2))

@@ -11,7 +11,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "torch_mojo"
 PYTHON = sorted(PACKAGE.rglob("*.py"))
-LAYERS = ["errors config dtypes progress torch_private", "jit", "dispatch", "op library", "compiler", "cli demo demo_report"]
+LAYERS = [
+    "errors config dtypes progress torch_private",
+    "jit",
+    "dispatch",
+    "op library",
+    "compiler",
+    "cli demo demo_report",
+]
 
 
 def tracked() -> list[Path]:
@@ -75,7 +82,11 @@ def test_private_torch_names_stand_in_one_file() -> None:
 
 
 def test_environment_variables_stand_in_one_file() -> None:
-    allowed = {"config.py", "toolchain.py", "cache.py"}  # the compiler's environment; XDG_CACHE_HOME
+    allowed = {
+        "config.py",
+        "toolchain.py",
+        "cache.py",
+    }  # the compiler's environment; XDG_CACHE_HOME
     for path in PYTHON:
         if path.name not in allowed:
             assert "os.environ" not in path.read_text(), path

@@ -171,7 +171,9 @@ def test_declaration_and_kernel_disagree(
 
 
 def test_mutation_must_be_said_on_both_sides() -> None:
-    with pytest.raises(SignatureError, match=r'kernel writes x.*\n.*\n.*\nAdd mutates_args=\("x",\)'):
+    with pytest.raises(
+        SignatureError, match=r'kernel writes x.*\n.*\n.*\nAdd mutates_args=\("x",\)'
+    ):
 
         @torch_mojo.mojo_op("tm_reg::plus_one_", source=ops.LOOPS)
         def plus_one_(x: torch.Tensor) -> None: ...

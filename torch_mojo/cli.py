@@ -113,14 +113,17 @@ def _backend() -> str:
     return ", ".join(e.value for e in found)
 
 
-def _variable(name: str, reader: Callable[[], object]) -> str:
+def _variable(reader: Callable[[], object]) -> str:
+    """Return what a variable, or its default, comes to."""
     try:
         value = reader()
     except ValueError as e:
         return str(e)
-    if name in os.environ:
-        return f"{os.environ[name]!r}"
-    return f"{value!r} (default)"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return _size(value)
+    return " ".join(value) if isinstance(value, list) else str(value or "")
 
 
 def info() -> int:
@@ -140,11 +143,11 @@ def info() -> int:
         *_gpus(),
         *_cache_rows(),
         ('backend "max"', _backend()),
-        *((name, _variable(name, reader)) for name, reader in variables().items()),
+        *((name, _variable(reader)) for name, reader in variables().items()),
     ]
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        print(f"{name:{width}}  {text}")
+        print(f"{name:{width}}  {text}".rstrip())
     return 0
 
 

@@ -35,7 +35,7 @@ class CustomOpLibrary:
         KernelNotFoundError: if nothing is there, or for an attribute that is no kernel.
     """
 
-    def __init__(self, kernel_library: str | os.PathLike[str] | Any) -> None:  # noqa: ANN401
+    def __init__(self, kernel_library: str | os.PathLike[str] | Any) -> None:
         paths = getattr(kernel_library, "library_paths", None)
         if callable(paths):
             found = [Path(p) for p in paths()]
@@ -125,7 +125,7 @@ class CustomOp:
             return_annotation=None,
         )
 
-    def op(self, *args: Any, result_types: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    def op(self, *args: Any, result_types: Sequence[Any]) -> list[Any]:
         """Add the kernel to the MAX graph that is being built.
 
         Args:
@@ -181,5 +181,4 @@ def _schema_part(position: int, argument: Argument, kernel: str) -> str:
     if argument.io is not None:
         return f"Tensor(a{position}!) {argument.name}"
     type_ = _python_type(argument)
-    return f"{ {bool: 'bool', float: 'float', int: 'SymInt'}[type_]} {argument.name}"
-
+    return f"{ {bool: 'bool', float: 'float', int: 'SymInt'}[type_] } {argument.name}"

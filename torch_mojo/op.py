@@ -42,6 +42,7 @@ class MojoOp:
     """
 
     overload: Any
+    autograd_impl: Callable[..., Any]
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class MojoOp:
     def __repr__(self) -> str:
         return f"MojoOp({self.schema})"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.overload(*args, **kwargs)
         try:
@@ -128,7 +129,9 @@ class MojoOp:
         if plan is None:
             self._check_early(keys, values)
             return Built("its body makes the outputs")
-        built = self._build(keys, values, [planned_key(plan, i) for i in range(self.arguments.returns)])
+        built = self._build(
+            keys, values, [planned_key(plan, i) for i in range(self.arguments.returns)]
+        )
         built.plan = plan.words
         return built
 
@@ -170,7 +173,9 @@ class MojoOp:
         with torch.no_grad():
             result = self.body(*args, **kwargs)
         made = _as_list(result)
-        if len(made) != self.arguments.returns or not all(isinstance(t, torch.Tensor) for t in made):
+        if len(made) != self.arguments.returns or not all(
+            isinstance(t, torch.Tensor) for t in made
+        ):
             raise SignatureError(
                 f"[{self.qualname}] its body returned {_describe(result)}; the declaration says "
                 f"{self.arguments.returns} tensor(s).\nReturn new, empty tensors of the outputs' shapes."
@@ -185,16 +190,16 @@ class MojoOp:
         stacks.write_tensors(outs, made)
 
     def graph_kernel(
-        self, args: Sequence[object], kwargs: Mapping[str, object], outs: Sequence[torch.Tensor]
+        self, args: Sequence[object], kwargs: Mapping[str, object], outs: object
     ) -> graph.GraphKernel | None:
         """Return the operator as a node of a MAX graph, or None if MAX cannot run it there.
 
         Args:
             args, kwargs: the call's arguments, with fake tensors.
-            outs: fakes of the outputs.
+            outs: the fake output, or a sequence of them.
         """
         values = _bind_call(self.arguments, self.qualname, tuple(args), dict(kwargs))
-        return graph.graph_kernel(self.binding, self.source, values, outs)
+        return graph.graph_kernel(self.binding, self.source, values, _as_list(outs))
 
     def autograd(self, stack: int) -> None:
         """Run a call that needs autograd, or that is no plain one, through torch's Python machinery."""
@@ -226,7 +231,7 @@ class MojoOp:
         self.autograd_info._backward_fn = backward
         self.autograd_info._setup_context_fn = setup_context
 
-    def register_vmap(self, rule: Callable[..., object] | None = None) -> Any:  # noqa: ANN401
+    def register_vmap(self, rule: Callable[..., object] | None = None) -> Any:
         """Register a batching rule, as `torch.library.register_vmap` takes it."""
         if rule is None:
             return self.register_vmap
@@ -239,7 +244,7 @@ class MojoOp:
             self.qualname, device_type, cast_inputs, lib=register.library_of(self.qualname)
         )
 
-    def register_fake(self, fake: Callable[..., object] | None = None) -> Any:  # noqa: ANN401
+    def register_fake(self, fake: Callable[..., object] | None = None) -> Any:
         """Register another fake implementation than the body, for sizes that depend on data.
 
         Raises:
@@ -253,7 +258,7 @@ class MojoOp:
         )
         return fake
 
-    def register_lowering(self, lowering: Callable[..., object] | None = None) -> Any:  # noqa: ANN401
+    def register_lowering(self, lowering: Callable[..., object] | None = None) -> Any:
         """Register how `torch.compile(backend="max")` lowers the operator, instead of its own kernel."""
         if lowering is None:
             return self.register_lowering
@@ -261,7 +266,7 @@ class MojoOp:
 
         return rules.lowering(self.overload)(lowering)
 
-    def precompile(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401
+    def precompile(self, *args: Any, **kwargs: Any) -> str:
         """Build the specialization for arguments like these, without running it.
 
         Args:
@@ -272,7 +277,9 @@ class MojoOp:
             what was built.
         """
         bound = _bind_call(self.arguments, self.qualname, args, kwargs)
-        keys: list[Key] = [key_of_value(a, v) for a, v in zip(self.arguments.args, bound, strict=True)]
+        keys: list[Key] = [
+            key_of_value(a, v) for a, v in zip(self.arguments.args, bound, strict=True)
+        ]
         plan = self._trace(keys, bound)
         if plan is not None:
             outs = [planned_key(plan, i) for i in range(self.arguments.returns)]
@@ -284,7 +291,7 @@ class MojoOp:
         return self._build(keys, bound, outs).description
 
 
-def _as_list(result: Any) -> list[Any]:  # noqa: ANN401
+def _as_list(result: Any) -> list[Any]:
     if result is None:
         return []
     return list(result) if isinstance(result, (tuple, list)) else [result]
@@ -324,7 +331,9 @@ def _bind_call(
             raise SignatureError(f"[{qualname}] {argument.name} is missing.\nPass {argument.name}.")
     if rest or len(args) > len(values):
         extra = ", ".join(rest) or f"{len(args) - len(values)} positional"
-        raise SignatureError(f"[{qualname}] got unknown arguments: {extra}.\nSee {qualname}'s schema.")
+        raise SignatureError(
+            f"[{qualname}] got unknown arguments: {extra}.\nSee {qualname}'s schema."
+        )
     return values
 
 
@@ -447,4 +456,3 @@ def mojo_op(
         return MojoOp(qualname, made, schema, body, name, tags=tags)
 
     return declare
-

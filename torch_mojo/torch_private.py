@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from torch_mojo.errors import ToolchainError
 from torch._library.autograd import Info as AutogradInfo
 from torch._library.autograd import make_autograd_impl
+
+from torch_mojo.errors import ToolchainError
 
 # Tensors to and from the handles of the stable C interface: torch offers no public way.
 _from_handle = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr
@@ -21,7 +21,6 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
 
 
 class _BelowAutograd:
@@ -43,9 +42,7 @@ class _BelowAutograd:
         return self._overload(*args, **kwargs)
 
 
-def make_autograd(
-    overload: torch._ops.OpOverload, info: AutogradInfo
-) -> Callable[..., object]:
+def make_autograd(overload: torch._ops.OpOverload, info: AutogradInfo) -> Callable[..., object]:
     """Return torch's own Python autograd kernel for an operator, as a function of its arguments."""
     impl = make_autograd_impl(_BelowAutograd(overload), info)  # type: ignore[arg-type]
     anything = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -64,7 +61,7 @@ def handle_of_tensor(tensor: torch.Tensor) -> int:
     return pointer
 
 
-def keyset_of(tensor: torch.Tensor) -> Any:  # noqa: ANN401
+def keyset_of(tensor: torch.Tensor) -> Any:
     """Return the dispatch keys of a tensor."""
     return torch._C._dispatch_keys(tensor)
 
@@ -88,7 +85,7 @@ def bump_versions(
     """Let an operator's calls bump the version counters of what it writes, below autograd."""
     names = [a.name for a in overload._schema.arguments]
 
-    def bump(keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def bump(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         values = dict(zip(names, args, strict=False)) | kwargs
         written = [values.get(n) for n in mutated]
         flat = [t for v in written for t in (v if isinstance(v, (list, tuple)) else [v])]
@@ -109,7 +106,7 @@ def trace_in_python(
     original = torch._C._dispatch_get_computed_kernel_for_dispatch_key(qualname, snapshot.name)
     own = torch._C.DispatchKeySet(snapshot).add(torch._C.DispatchKey.PythonDispatcher)
 
-    def traced(keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def traced(keyset: Any, *args: Any, **kwargs: Any) -> Any:
         first = (keyset - own).highestPriorityTypeId()
         if first.name.startswith("Autograd"):
             return autograd(*args, **kwargs)
@@ -141,8 +138,6 @@ def keyset_offset() -> int:
             "Install a torch version that torch_mojo was tested with."
         )
     return places.pop()
-
-
 
 
 def registered_kernels(qualname: str, takes_tensors: bool) -> list[Any]:

@@ -62,8 +62,7 @@ def lower(context: Context, kernel: Any, args: list[Any], kwargs: dict[str, Any]
     fakes = list(context.out) if several else [context.out]
     types = [TensorType(DTYPES[f.dtype], context.shape(f), device_ref(f.device)) for f in fakes]
     parameters = {
-        k: DType[v] if isinstance(v, str) and v in DType.__members__ else v
-        for k, v in kernel.parameters.items()
+        k: DTYPES[v] if isinstance(v, torch.dtype) else v for k, v in kernel.parameters.items()
     }
     results = ops.custom(kernel.name, context.device, operands, types, parameters or None)
     tensors = [r.tensor for r in results]

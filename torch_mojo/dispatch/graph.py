@@ -12,6 +12,7 @@ from torch_mojo.dispatch.keys import CONTIGUOUS, Key, TensorKey
 from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.dtypes import TO_MOJO
 from torch_mojo.errors import SignatureError
+from torch_mojo.jit.cache import cache
 from torch_mojo.jit.sources import Source
 
 
@@ -84,6 +85,7 @@ def graph_kernel(
     for argument, key in zip(binding.outputs, special.outs, strict=True):
         if special.seen_rank(argument, key) is None:
             return None
-    return GraphKernel(
-        binding.kernel.name, source.library_path(binding.kernel), tuple(operands), special.parameters()
-    )
+    path = source.library_path(binding.kernel, cache().root / "sources")
+    if path is None:
+        return None
+    return GraphKernel(binding.kernel.name, path, tuple(operands), special.parameters())

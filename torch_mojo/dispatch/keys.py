@@ -61,6 +61,7 @@ def _device_code(device: torch.device) -> tuple[int, int]:
 
 
 def tensor_key(tensor: torch.Tensor) -> TensorKey:
+    """Return the key of an example tensor."""
     device_type, device_index = _device_code(tensor.device)
     dtype = libtorch.dtype_code(tensor.dtype)
     layout = _layout_class(tensor)
@@ -68,6 +69,7 @@ def tensor_key(tensor: torch.Tensor) -> TensorKey:
 
 
 def key_of_value(arg: Arg, value: object) -> Key:
+    """Return the key of an example argument; None for what is no tensor."""
     if arg.base != "Tensor" or value is None:
         return None
     if arg.is_list:
@@ -85,9 +87,7 @@ def planned_key(plan: plans.Plan, i: int) -> TensorKey:
     return TensorKey(dtype, plan.ranks[i], layout, device_type != 0, device_type, device_index)
 
 
-def stand_in(
-    trace: plans.Trace, arg: Arg, key: Key, value: object, at: int
-) -> tuple[object, int]:
+def stand_in(trace: plans.Trace, arg: Arg, key: Key, value: object, at: int) -> tuple[object, int]:
     """Return what the body gets for an argument under trace, and the number of its flat words."""
     if arg.base == "Tensor":
         if isinstance(key, list):
@@ -139,7 +139,8 @@ class KeyReader:
 
     def keys(self, values: Sequence[object]) -> list[Key]:
         return [
-            self._key(i, a, v) for i, (a, v) in enumerate(zip(self._schema.args, values, strict=True))
+            self._key(i, a, v)
+            for i, (a, v) in enumerate(zip(self._schema.args, values, strict=True))
         ]
 
     def _key(self, index: int, arg: Arg, value: object) -> Key:

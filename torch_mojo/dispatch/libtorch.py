@@ -21,7 +21,7 @@ def _library(name: str = "torch_cpu") -> ctypes.CDLL:
 
 
 @functools.cache
-def function(name: str, result: Any = ctypes.c_int32) -> Any:  # noqa: ANN401
+def function(name: str, result: Any = ctypes.c_int32) -> Any:
     """Return a C function of libtorch.
 
     Raises:
@@ -85,7 +85,7 @@ def delete_cell(cell: int) -> None:
 
 
 @functools.cache
-def _delete() -> Any:  # noqa: ANN401
+def _delete() -> Any:
     found = ctypes.CDLL(None)._ZdlPv
     found.restype = None
     return found

@@ -18,7 +18,6 @@ from torch_mojo.jit.build import Job, build
 from torch_mojo.jit.cache import cache
 from torch_mojo.jit.sources import Source
 
-
 # What kernels/torch/threads.mojo puts on torch's threads.
 _ON_TORCH_THREADS = (
     "AsyncRT_DeviceContext_enqueueHostFunctionRange",

@@ -76,9 +76,7 @@ class Sym:
             a, b = b, a
         condition = self._combine(op, a, b)
         holds = bool(condition.value)
-        self.trace.guards.append(
-            condition.code if holds else [*condition.code, CONST, 0, EQ]
-        )
+        self.trace.guards.append(condition.code if holds else [*condition.code, CONST, 0, EQ])
         return holds
 
     def __add__(self, other: object) -> "Sym":
@@ -158,7 +156,7 @@ class Opaque(float):
     """A float whose value the body may hand on but not look at: it is no part of the key."""
 
 
-def _refuse(self: object, *args: object) -> Any:  # noqa: ANN401
+def _refuse(self: object, *args: object) -> Any:
     raise Untraceable("the body looks at the value of a float")
 
 
@@ -172,16 +170,16 @@ for _name in (
 class Shape(tuple):
     """Sizes; what `torch.Size` has beyond a tuple."""
 
-    def numel(self) -> Any:  # noqa: ANN401
+    def numel(self) -> Any:
         total: Any = 1
         for size in self:
             total = total * size
         return total
 
-    def __add__(self, other: Any) -> "Shape":  # noqa: ANN401
+    def __add__(self, other: Any) -> "Shape":
         return Shape(tuple.__add__(self, tuple(other)))
 
-    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
+    def __getitem__(self, key: Any) -> Any:
         found = tuple.__getitem__(self, key)
         return Shape(found) if isinstance(key, slice) else found
 
@@ -201,12 +199,8 @@ class TensorIn:
         self.dtype = real.dtype
         self.device = real.device
         self.itemsize = real.dtype.itemsize
-        self.shape = Shape(
-            Sym(trace, [SIZE, flat, d], n) for d, n in enumerate(real.shape)
-        )
-        self._strides = tuple(
-            Sym(trace, [STRIDE, flat, d], n) for d, n in enumerate(real.stride())
-        )
+        self.shape = Shape(Sym(trace, [SIZE, flat, d], n) for d, n in enumerate(real.shape))
+        self._strides = tuple(Sym(trace, [STRIDE, flat, d], n) for d, n in enumerate(real.stride()))
 
     @property
     def ndim(self) -> int:
@@ -223,13 +217,13 @@ class TensorIn:
     def dim(self) -> int:
         return len(self.shape)
 
-    def size(self, dim: int | None = None) -> Any:  # noqa: ANN401
+    def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
-    def stride(self, dim: int | None = None) -> Any:  # noqa: ANN401
+    def stride(self, dim: int | None = None) -> Any:
         return self._strides if dim is None else self._strides[dim]
 
-    def numel(self) -> Any:  # noqa: ANN401
+    def numel(self) -> Any:
         return self.shape.numel()
 
     def element_size(self) -> int:
@@ -247,17 +241,17 @@ class TensorIn:
     def get_device(self) -> int:
         return -1 if self.device.index is None else self.device.index
 
-    def _new(self, *size: Any, **how: Any) -> "TensorOut":  # noqa: ANN401
+    def _new(self, *size: Any, **how: Any) -> "TensorOut":
         how.setdefault("dtype", self.dtype)
         how.setdefault("device", self.device)
         return _empty(*size, **how)
 
     new_empty = new_zeros = new_ones = _new
 
-    def new_full(self, size: Any, fill_value: object, **how: Any) -> "TensorOut":  # noqa: ANN401
+    def new_full(self, size: Any, fill_value: object, **how: Any) -> "TensorOut":
         return self._new(size, **how)
 
-    def new_empty_strided(self, size: Any, stride: Any, **how: Any) -> "TensorOut":  # noqa: ANN401
+    def new_empty_strided(self, size: Any, stride: Any, **how: Any) -> "TensorOut":
         how.setdefault("dtype", self.dtype)
         how.setdefault("device", self.device)
         return _empty_strided(size, stride, **how)
@@ -327,11 +321,11 @@ def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _empty(
-    *size: Any,  # noqa: ANN401
+    *size: Any,
     dtype: torch.dtype | None = None,
     device: object = None,
     memory_format: torch.memory_format = torch.contiguous_format,
-    **how: Any,  # noqa: ANN401
+    **how: Any,
 ) -> TensorOut:
     _check_how(how)
     if memory_format is not torch.contiguous_format:
@@ -340,19 +334,21 @@ def _empty(
     return TensorOut(ROW_MAJOR, dtype, _device(device), _sizes(size or ((),)))
 
 
-def _full(size: Any, fill_value: object, *, dtype: torch.dtype | None = None, **how: Any) -> TensorOut:  # noqa: ANN401
+def _full(
+    size: Any, fill_value: object, *, dtype: torch.dtype | None = None, **how: Any
+) -> TensorOut:
     if dtype is None:
         raise Untraceable("torch.full without a dtype")
     return _empty(size, dtype=dtype, **how)
 
 
 def _empty_strided(
-    size: Any,  # noqa: ANN401
-    stride: Any,  # noqa: ANN401
+    size: Any,
+    stride: Any,
     *,
     dtype: torch.dtype | None = None,
     device: object = None,
-    **how: Any,  # noqa: ANN401
+    **how: Any,
 ) -> TensorOut:
     _check_how(how)
     dtype = dtype or torch.get_default_dtype()
@@ -367,7 +363,7 @@ def _empty_like(
     dtype: torch.dtype | None = None,
     device: object = None,
     memory_format: torch.memory_format = torch.preserve_format,
-    **how: Any,  # noqa: ANN401
+    **how: Any,
 ) -> TensorOut:
     _check_how(how)
     if not isinstance(tensor, TensorIn):
@@ -381,7 +377,7 @@ def _empty_like(
     return TensorOut(LIKE, dtype, where, tensor.shape, like=tensor)
 
 
-def _full_like(tensor: object, fill_value: object, **how: Any) -> TensorOut:  # noqa: ANN401
+def _full_like(tensor: object, fill_value: object, **how: Any) -> TensorOut:
     return _empty_like(tensor, **how)
 
 
@@ -428,11 +424,13 @@ def _under_trace(function: types.FunctionType) -> types.FunctionType:
     names = {n: _TORCH for n, v in function.__globals__.items() if v is torch}
     cells = function.__closure__
     if cells is not None:
-        cells = tuple(
-            types.CellType(_TORCH) if _content(c) is torch else c for c in cells
-        )
+        cells = tuple(types.CellType(_TORCH) if _content(c) is torch else c for c in cells)
     traced = types.FunctionType(
-        function.__code__, function.__globals__ | names, function.__name__, function.__defaults__, cells
+        function.__code__,
+        function.__globals__ | names,
+        function.__name__,
+        function.__defaults__,
+        cells,
     )
     traced.__kwdefaults__ = function.__kwdefaults__
     return traced
@@ -496,7 +494,7 @@ def trace(
     return Plan(words, outs)
 
 
-def _outs(result: object, returns: int) -> list[TensorOut]:
+def _outs(result: Any, returns: int) -> list[TensorOut]:
     outs = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
     if len(outs) != returns or not all(isinstance(o, TensorOut) for o in outs):
         raise Untraceable("the body returns something else")

@@ -99,10 +99,10 @@ class _Waiting:
         # a kernel that unregisters itself must outlive its own call
         self._alive = torch_private.registered_kernels(op.qualname, takes_tensors)
 
-    def _autograd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _autograd(self, *args: Any, **kwargs: Any) -> Any:
         return _operators[self._qualname].autograd_impl(*args, **kwargs)
 
-    def _first_call(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def _first_call(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         self.start()
         return _operators[self._qualname].overload.redispatch(keyset, *args, **kwargs)
 

@@ -116,7 +116,9 @@ class Slot:
             self._words[_SLOT_NARGS] = len(schema.args)
             self._words[_SLOT_KINDS] = ctypes.addressof(kinds)
             self._words[_SLOT_RETURNS] = schema.returns
-            dynamic = any(k & LIST or a.base == "str" for k, a in zip(kinds, schema.args))
+            dynamic = any(
+                k & LIST or a.base == "str" for k, a in zip(kinds, schema.args, strict=False)
+            )
             self._words[_SLOT_FLAGS] = _HAS_LISTS if dynamic else 0
             self._words[_SLOT_NEED] = 8 + 5 * (len(schema.args) + schema.returns)
 
@@ -134,7 +136,9 @@ class Slot:
         operator = self.operator
         found = operator.specialize(stack, key, outs)
         with self._lock:
-            if self.operator is not operator:  # replaced meanwhile: serve this call, remember nothing
+            if (
+                self.operator is not operator
+            ):  # replaced meanwhile: serve this call, remember nothing
                 entry = self._entry(key, hashed, found)
                 return ctypes.addressof(entry)
             if key not in self._table:
@@ -184,11 +188,17 @@ class Router:
     def __init__(self, library: Path) -> None:
         toolchain.load_runtime()
         self._library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-        for name in ("tm_state", "tm_slots", "tm_slot_function", "tm_cpu_context", "tm_accelerator"):
+        for name in (
+            "tm_state",
+            "tm_slots",
+            "tm_slot_function",
+            "tm_cpu_context",
+            "tm_accelerator",
+        ):
             getattr(self._library, name).restype = ctypes.c_int64
         self._state = self._library.tm_state()
         self._slots: list[Slot] = []
-        self._free: list[Slot] = []
+        self._devices: dict[int, int] = {}  # addresses; -1 is the host
         self._lock = threading.Lock()
         self._callbacks = (
             _MISS(self._miss),
@@ -198,7 +208,13 @@ class Router:
         )
         words = (ctypes.c_int64 * _STATE_WORDS).from_address(self._state)
         words[0] = torch_private.keyset(
-            "CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA", "ADInplaceOrView"
+            "CPU",
+            "CUDA",
+            "AutogradCPU",
+            "AutogradCUDA",
+            "AutocastCPU",
+            "AutocastCUDA",
+            "ADInplaceOrView",
         )
         words[1] = torch_private.keyset_offset()
         words[2] = torch_private.key_number("Python")
@@ -232,15 +248,23 @@ class Router:
             self._slots.append(slot)
             return slot
 
-    @functools.cache
     def cpu_context(self) -> int:
         """Return the address of the host's device context."""
-        return self._make("tm_cpu_context")
+        return self._device(-1)
 
-    @functools.cache
     def accelerator(self, index: int) -> int:
         """Return the address of one CUDA device's context and fences."""
-        return self._make("tm_accelerator", ctypes.c_int64(index))
+        return self._device(index)
+
+    def _device(self, index: int) -> int:
+        with self._lock:
+            if index not in self._devices:
+                self._devices[index] = (
+                    self._make("tm_cpu_context")
+                    if index < 0
+                    else self._make("tm_accelerator", ctypes.c_int64(index))
+                )
+            return self._devices[index]
 
     def _make(self, name: str, *args: object) -> int:
         message = ctypes.c_int64()

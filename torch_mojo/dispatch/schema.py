@@ -88,12 +88,12 @@ def _resolved(
         return function
     for parameter, annotation in annotations.items():
         if isinstance(annotation, str):
-            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            cells = dict(
+                zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            )
             free = {n: c.cell_contents for n, c in cells.items() if n != function.__name__}
             try:
-                annotations[parameter] = eval(
-                    annotation, function.__globals__, {**names, **free}
-                )
+                annotations[parameter] = eval(annotation, function.__globals__, {**names, **free})
             except Exception as e:
                 raise SignatureError(
                     f"[{qualname}] the annotation of {parameter}, {annotation!r}, cannot be read: {e}\n"
@@ -173,6 +173,4 @@ def _arg(qualname: str, argument: torch.Argument) -> Arg:
             "of them; for a number of either kind, take a float."
         )
     mutated = argument.alias_info is not None and argument.alias_info.is_write
-    return Arg(
-        argument.name, base, is_list, optional, optional_items, mutated, argument.kwarg_only
-    )
+    return Arg(argument.name, base, is_list, optional, optional_items, mutated, argument.kwarg_only)

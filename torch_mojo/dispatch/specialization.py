@@ -159,7 +159,9 @@ class Specialization:
         for name, key, _ in self._tensors():
             if not name.startswith("output"):
                 dtype = short(key.dtype) if key.dtype else "?"
-                parts.append(f"{name}: {dtype}[{key.rank}]" + ("" if key.layout == 0 else " strided"))
+                parts.append(
+                    f"{name}: {dtype}[{key.rank}]" + ("" if key.layout == 0 else " strided")
+                )
         for name, index in self.binding.parameters.items():
             parts.append(f"{name}={_show(self.values[index])}")
         parts += [f"{name}={_show(value)}" for name, value in self.binding.constants.items()]
@@ -212,7 +214,13 @@ class Specialization:
         at, places = 0, {}
         for arg, key in zip(self.binding.schema.args, self.keys, strict=True):
             places[arg.name] = at
-            at += 3 * len(key) if isinstance(key, list) else 0 if _is_none_list(arg, key) else arg.flat_words
+            at += (
+                3 * len(key)
+                if isinstance(key, list)
+                else 0
+                if _is_none_list(arg, key)
+                else arg.flat_words
+            )
         for argument in self.binding.outputs:
             places[argument.name] = at
             at += 3
@@ -344,7 +352,13 @@ class Specialization:
         match = re.fullmatch(r"List\[(.+)\]", argument.type)
         if match and match[1] == "Int" and arg.base == "int":
             return f"int_list(flat, {at})"
-        dtype = FROM_MOJO["bool"] if match and match[1] == "Bool" else self.scalar_dtype(match[1]) if match else None
+        dtype = (
+            FROM_MOJO["bool"]
+            if match and match[1] == "Bool"
+            else self.scalar_dtype(match[1])
+            if match
+            else None
+        )
         if dtype is None or (arg.base == "float" and not dtype.is_floating_point):
             raise self._error(
                 f"{arg.name} is declared as a list of {arg.base}, and the kernel takes {argument.type}",
@@ -359,7 +373,10 @@ class Specialization:
         found = {}
         for parameter in self.binding.kernel.struct_parameters:
             value = self.env.get(parameter.name)
-            given = parameter.name in self.binding.parameters or parameter.name in self.binding.constants
+            given = (
+                parameter.name in self.binding.parameters
+                or parameter.name in self.binding.constants
+            )
             if not given and value is not None:
                 found[parameter.name] = _literal(value)
         return found

@@ -39,7 +39,7 @@ def _read(arg: Arg, word: int, steal: bool) -> object:
 
 
 def _read_list(arg: Arg, handle: int, steal: bool) -> list[object]:
-    values = []
+    values: list[object] = []
     for word in libtorch.list_words(handle):
         # a list hands out its tensors as new handles, which are ours
         if arg.optional_items:

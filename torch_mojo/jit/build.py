@@ -3,7 +3,6 @@
 import hashlib
 import re
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from torch_mojo.jit.toolchain import RUNTIME_LIBRARIES, host, kernels, toolchain
 from torch_mojo.progress import slow
 
 RECIPE = "1"  # raise it when the way of building changes what comes out
-_DIAGNOSTIC = re.compile(r"^(?P<file>/[^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): ")
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>/[^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): "
+)
 
 _OWN_IMPORT = re.compile(r"^from torch\.(\w+) import", re.M)
 
@@ -128,18 +129,22 @@ def _link(job: Job, obj: Path, output: Path) -> None:
 
 def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
     """Turn the compiler's output into an exception that shows the user's own files and lines."""
-    user, shim, current = [], [], None
+    user: list[str] = []
+    shim: list[str] = []
+    current: list[str] | None = None
     for line in text.splitlines():
         match = _DIAGNOSTIC.match(line)
         if match:
             if Path(match["file"]) == main:
                 current = shim
-                line = line[match.end() :] if match["kind"] != "error" else line[match.end() :]
+                line = line[match.end() :]
             else:
-                place = job.source.user_place(match["file"], int(match["line"])) if job.source else None
+                place = (
+                    job.source.user_place(match["file"], int(match["line"])) if job.source else None
+                )
                 current = user
                 if place is not None:
-                    line = f"{place}: {match['kind']}: {line[match.end():]}"
+                    line = f"{place}: {match['kind']}: {line[match.end() :]}"
         elif line.startswith("Imported from ") or "failed to parse the provided" in line:
             continue
         elif re.match(r"^\S*/mojo: error: ", line):

@@ -149,9 +149,7 @@ class Cache:
     def entries(self) -> list[Entry]:
         """Return all whole entries, the least recently used first."""
         found = [_read(f, check=False) for f in (self.root / FORMAT).glob("*/*")]
-        return sorted(
-            (e for e in found if e is not None), key=lambda e: e.folder.stat().st_mtime
-        )
+        return sorted((e for e in found if e is not None), key=lambda e: e.folder.stat().st_mtime)
 
     def prune(self, keep: str | None = None, limit: int | None = None) -> list[Entry]:
         """Remove the least recently used entries until the rest fits TORCH_MOJO_CACHE_SIZE."""

@@ -85,7 +85,7 @@ def _kernel(name: str, text: str, outputs: int) -> Kernel:
     struct_names = re.findall(r"#kgen<param\.decl (\w+) :", struct_part)
     names = struct_names + [n for n in declared if n not in struct_names]
     specs = {m[1]: (_value(m[2], names), _value(m[3], names)) for m in _SPEC.finditer(text)}
-    arguments = []
+    arguments: list[Argument] = []
     for argument, type_ in _arguments(text):
         if argument in specs:
             io = "Output" if len(arguments) < outputs else "Input"

@@ -131,7 +131,11 @@ def _name_and_type(part: str) -> tuple[str, str, str | None]:
     words = name.split()
     while len(words) > 1 and words[0] in _CONVENTIONS:
         words = words[1:]
-    return words[0].lstrip("*").strip("`") if words else "", " ".join(type_.split()), default.strip() or None
+    return (
+        words[0].lstrip("*").strip("`") if words else "",
+        " ".join(type_.split()),
+        default.strip() or None,
+    )
 
 
 def _depth0_equals(part: str) -> bool:
@@ -192,9 +196,7 @@ def parse(text: str, module: str, file: str = "") -> list[Kernel]:
                 module,
                 _parameters(struct_text),
                 _parameters(parameter_text),
-                tuple(
-                    _argument(p) for p in split(argument_text) if p not in ("*", "/")
-                ),
+                tuple(_argument(p) for p in split(argument_text) if p not in ("*", "/")),
                 file,
                 clean.count("\n", 0, execute.start()) + 1,
                 " ".join(text[execute.start() : stop].split()),

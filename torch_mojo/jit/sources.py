@@ -5,7 +5,9 @@ import difflib
 import functools
 import hashlib
 import linecache
+import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,9 @@ class PythonPlace:
     """Where a kernel's text stands in a Python file."""
 
     file: str
-    pieces: tuple[tuple[int, int, int], ...]  # literals in the text: first line, last line, line in file
+    pieces: tuple[
+        tuple[int, int, int], ...
+    ]  # literals in the text: first line, last line, line in file
 
     def describe(self, line: int) -> str:
         for first, last, at in self.pieces:
@@ -113,11 +117,21 @@ class Source:
             digest.update(b"\0")
         return digest.hexdigest()
 
-    def library_path(self, kernel: Kernel) -> Path:
-        """Return what MAX loads as the library with this kernel."""
-        if self.origin.is_dir() and not (self.origin / "__init__.mojo").exists():
-            return self.roots[kernel.module]
-        return self.origin
+    def library_path(self, kernel: Kernel, store: Path) -> Path | None:
+        """Return what MAX loads as the library with this kernel: a package, or a `.mojoc`.
+
+        A single file becomes a package in `store`. None if MAX could not find what the kernel imports.
+        """
+        if self.precompiled or (self.origin / "__init__.mojo").exists():
+            return self.origin
+        file = self.roots[kernel.module]
+        if _closure([file], self.search) != {file}:
+            return None
+        text = file.read_text()
+        digest = hashlib.sha256(text.encode()).hexdigest()[:24]
+        package = store / f"package_{digest}" / kernel.module
+        _write(package / "__init__.mojo", text)
+        return package
 
     def user_place(self, path: str, line: int) -> str | None:
         """Return `file:line` as the user knows it, or None if the file is not the user's."""
@@ -176,12 +190,18 @@ def from_text(text: str, include: Sequence[Path], store: Path, caller: str | Non
     module = f"inline_{digest}"
     folder = store / module
     path = folder / f"{module}.mojo"
-    if not path.exists() or path.read_text() != text:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = folder / f".{module}.{id(text)}"
-        part.write_text(text)
-        part.replace(path)
+    _write(path, text)
     return Source(folder, {module: path}, include, _place_of(text, caller))
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a text into a file, at once for all who look."""
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}"
+    part.write_text(text)
+    part.replace(path)
 
 
 def from_path(path: Path, include: Sequence[Path]) -> Source:
