@@ -1,5 +1,7 @@
 """The same operators on a CUDA device: values, streams, graphs, devices."""
 
+from pathlib import Path
+
 import ops
 import pytest
 import torch
@@ -167,46 +169,10 @@ def test_memory_is_not_kept() -> None:
     assert torch.cuda.memory_allocated() == before
 
 
-DIRECT = """
-import extensibility
-from extensibility import InputTensor, OutputTensor
-from max.gpu import global_idx
-from max.gpu.host import DeviceContext, DeviceStream
-from std.math import ceildiv
-from std.memory import Pointer
-
-comptime Floats = Pointer[Float32, MutAnyOrigin]
-
-def add_kernel(o: Floats, a: Floats, b: Floats, n: Int64):
-    var i = global_idx.x
-    if i < Int(n):
-        o[unsafe_offset=i] = a[unsafe_offset=i] + b[unsafe_offset=i]
-
-@extensibility.register("direct_add")
-struct DirectAdd:
-    @staticmethod
-    def execute(
-        output: OutputTensor[dtype=DType.float32, rank=1, ...],
-        a: InputTensor[dtype=DType.float32, rank=1, ...],
-        b: InputTensor[dtype=DType.float32, rank=1, ...],
-        ctx: DeviceContext,
-        stream: DeviceStream,
-    ) raises:
-        var n = a.dim_size(0)
-        var f = ctx.compile_function[add_kernel]()
-        stream.enqueue_function(
-            f,
-            Floats(unsafe_from_address=Int(output.unsafe_ptr())),
-            Floats(unsafe_from_address=Int(a.unsafe_ptr())),
-            Floats(unsafe_from_address=Int(b.unsafe_ptr())),
-            Int64(n),
-            grid_dim=ceildiv(n, 256),
-            block_dim=256,
-        )
-"""
-
-
-@torch_mojo.mojo_op("tm_cuda::direct_add", source=DIRECT)
+@torch_mojo.mojo_op(
+    "tm_cuda::direct_add",
+    path=Path(__file__).parent.parent / "benchmarks" / "kernels_gpu",
+)
 def direct_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a + b, launched on torch's own stream."""
     return torch.empty_like(a)

@@ -89,7 +89,7 @@ def test_a_precompiled_package(package: Path, tmp_path: Path) -> None:
         return torch.empty_like(x)
 
     assert shifted(torch.tensor([1.0])).tolist() == [6.0]
-    with pytest.raises(SignatureError, match="y has dtype|x has dtype|complex"):
+    with pytest.raises(SignatureError, match=r"x has dtype complex64"):
         shifted(torch.ones(1, dtype=torch.complex64))
 
 

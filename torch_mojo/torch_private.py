@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,23 @@ def trace_in_python(
         return original.call_boxed(keyset, *args, **kwargs)
 
     library.impl(qualname.split("::")[1], traced, snapshot.name, with_keyset=True)
+
+
+@functools.cache
+def expect_overrides() -> None:
+    """Use up torch's one warning that a kernel stands on another: for a moment ours should.
+
+    The warning comes once in a process; raised here it can be silenced, out of a C call it could not.
+    """
+    library = torch.library.Library("torch_mojo", "FRAGMENT")
+    library.define("nothing() -> ()")
+    others = [torch.library.Library("torch_mojo", "IMPL") for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for other in others:
+            other.impl("nothing", lambda: None, "CPU")
+    for other in (*others, library):
+        other._destroy()
 
 
 def keyset_offset() -> int:

@@ -32,4 +32,5 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
         return real(graph, nodes)
 
     monkeypatch.setattr(session, "compile_graph", counted)
+    monkeypatch.setattr(session, "_models", {})
     return seen

@@ -80,3 +80,17 @@ def test_a_tensor_that_changes(compiles: Compiles) -> None:
         args = torch.tensor([1.0, 2.0]), torch.tensor(0.5 + k, dtype=torch.float64)
         same(compiled(*args), f(*args), f"k={k}")
     assert len(compiles) == 1
+
+
+def test_close_constants_are_two_graphs(compiles: Compiles) -> None:
+    """Graphs that differ in the 16th digit of a constant are not one; equal ones are (U57, U64)."""
+    x = torch.tensor([1.0], dtype=torch.float64)
+
+    def plus(k: float) -> float:
+        torch._dynamo.reset()
+        return compile_max(lambda x: x + k)(x).item()
+
+    assert plus(0.1) == 1.1
+    assert plus(0.1 + 2**-40) == 1.0 + (0.1 + 2**-40)
+    assert plus(0.1) == 1.1
+    assert len(compiles) == 2

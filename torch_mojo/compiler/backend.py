@@ -206,10 +206,10 @@ class _Compilation:
     def _executable(self, island: Island, imported: Any, static: set[int]) -> Callable[..., Any]:
         from .alias import may_share, zero_able
         from .runtime import Executable
-        from .session import compile_graph
+        from .session import model_of
 
         try:
-            model = compile_graph(imported.graph, imported.nodes)
+            model = model_of(imported.graph, imported.nodes, imported.extensions)
         except Exception as e:
             ops = ", ".join(sorted({str(n.target) for n in island.nodes}))
             message = f"MAX does not compile a graph of {imported.nodes} nodes ({ops}): {e}"

@@ -13,9 +13,9 @@ from torch_mojo.jit.cache import Cache, Entry
 from torch_mojo.jit.toolchain import RUNTIME_LIBRARIES, host, kernels, toolchain
 from torch_mojo.progress import slow
 
-RECIPE = "1"  # raise it when the way of building changes what comes out
+RECIPE = "2"  # raise it when the way of building changes what comes out
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>/[^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): "
+    r"^(?P<file>[^\s:][^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): "
 )
 
 _OWN_IMPORT = re.compile(r"^from torch\.(\w+) import", re.M)
@@ -100,6 +100,8 @@ def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
     tool = toolchain()
     compiler_cache.mkdir(parents=True, exist_ok=True)
     command = [str(tool.mojo), "build", str(main), "--emit", "object", "-o", str(output)]
+    # messages and assertions of the generated file name no folder of this build
+    command += ["-strip-file-prefix", f"{main.parent}/"]
     command += ["--disable-warnings", "-I", str(kernels())]
     for folder in job.source.search if job.source else ():
         command += ["-I", str(folder)]
@@ -135,7 +137,7 @@ def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
     for line in text.splitlines():
         match = _DIAGNOSTIC.match(line)
         if match:
-            if Path(match["file"]) == main:
+            if match["file"] in (main.name, str(main)):
                 current = shim
                 line = line[match.end() :]
             else:
