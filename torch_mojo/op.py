@@ -1,36 +1,29 @@
 """`mojo_op`: a Mojo kernel declared as a torch operator."""
 
+import functools
 import inspect
 import os
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_mojo import torch_private
-from torch_mojo.dispatch import graph, libtorch, plans, register
+from torch_mojo.dispatch import register
 from torch_mojo.dispatch import schema as schemas
-from torch_mojo.dispatch import stack as stacks
 from torch_mojo.dispatch.binding import Binding
-from torch_mojo.dispatch.keys import (
-    Key,
-    KeyReader,
-    TensorKey,
-    key_of_value,
-    planned_key,
-    stand_in,
-    tensor_key,
-)
-from torch_mojo.dispatch.load import Built, load
-from torch_mojo.dispatch.router import pending
 from torch_mojo.dispatch.schema import Schema
 from torch_mojo.errors import SignatureError
 from torch_mojo.jit import sources
 from torch_mojo.jit.cache import cache
 from torch_mojo.jit.sources import Source
+
+if TYPE_CHECKING:  # what a first call needs is imported then
+    from torch_mojo.dispatch.calls import Calls
+    from torch_mojo.dispatch.graph import GraphKernel
 
 
 class MojoOp:
@@ -62,7 +55,6 @@ class MojoOp:
         self.__doc__ = body.__doc__
         self._kernel_name = kernel
         self._constants = constants
-        self._built: dict[str, Built] = {}
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self.autograd_info = torch_private.AutogradInfo(None, None)
@@ -91,10 +83,17 @@ class MojoOp:
         """The operator's schema, as text."""
         return f"{self.qualname.split('::')[0]}::{self.arguments.text}"
 
+    @functools.cached_property
+    def calls(self) -> "Calls":
+        """What the router asks when this operator is called."""
+        from torch_mojo.dispatch.calls import Calls
+
+        return Calls(self)
+
     @property
     def specializations(self) -> list[str]:
         """What was built or loaded for this operator in this process."""
-        return sorted({b.description for b in self._built.values()})
+        return sorted({b.description for b in self.calls.built.values()})
 
     def __repr__(self) -> str:
         return f"MojoOp({self.schema})"
@@ -105,109 +104,27 @@ class MojoOp:
         try:
             return self.overload(*args, **kwargs)
         except RuntimeError as e:
+            from torch_mojo.dispatch.router import pending
+
             found = pending(e)
             if found is None:
                 raise
             raise found from None
 
-    # what the router asks
-
-    def specialize(self, stack: int, key: Sequence[int], outs: int) -> Built:
-        """Build or load the specialization for a key.
-
-        Args:
-            stack: the call's arguments.
-            key: the router's words.
-            outs: 0, or where Python has left the outputs' handles.
-        """
-        values = stacks.read(self.arguments, stack, steal=False)
-        reader = KeyReader(self.arguments, key, self.in_key)
-        keys = reader.keys(values)
-        if outs:
-            return self._build(keys, values, reader.outputs())
-        plan = self._trace(keys, values)
-        if plan is None:
-            self._check_early(keys, values)
-            return Built("its body makes the outputs")
-        built = self._build(
-            keys, values, [planned_key(plan, i) for i in range(self.arguments.returns)]
-        )
-        built.plan = plan.words
-        return built
-
-    def _check_early(self, keys: list[Key], values: list[object]) -> None:
-        """Refuse what no outputs could make right, before the body runs on it."""
-        binding = self.binding
-        for name, key in zip((a.name for a in self.arguments.args), keys, strict=True):
-            argument = next((a for a in binding.kernel.arguments if a.name == name), None)
-            if isinstance(key, TensorKey) and argument is not None:
-                wanted = argument.constraints.get("rank", "")
-                if wanted.isdigit() and int(wanted) != key.rank:
-                    raise SignatureError(
-                        f"[{self.qualname}] {name} has rank {key.rank}; the kernel takes rank {wanted}.\n"
-                        f"Reshape it to {wanted} dimension(s)."
-                    )
-
-    def _build(self, keys: list[Key], values: list[object], outs: list[TensorKey]) -> Built:
-        built = load(self.binding, self.source, keys, values, outs)
-        self._built[str(built.library)] = built
-        return built
-
-    def _trace(self, keys: list[Key], values: list[object]) -> plans.Plan | None:
-        def arguments(trace: plans.Trace) -> tuple[list[object], dict[str, object]]:
-            at, found = 0, []
-            for arg, key, value in zip(self.arguments.args, keys, values, strict=True):
-                seen, words = stand_in(trace, arg, key, value, at)
-                found.append(seen)
-                at += words
-            return stacks.as_call(self.arguments, found)
-
-        return plans.trace(
-            self.body, arguments, self.arguments.returns, libtorch.dtype_code, libtorch.device_code
-        )
-
-    def make_outputs(self, stack: int, outs: int) -> None:
-        """Call the body with the real arguments and leave its tensors' handles behind `outs`."""
-        values = stacks.read(self.arguments, stack, steal=False)
-        args, kwargs = stacks.as_call(self.arguments, values)
-        with torch.no_grad():
-            result = self.body(*args, **kwargs)
-        made = _as_list(result)
-        if len(made) != self.arguments.returns or not all(
-            isinstance(t, torch.Tensor) for t in made
-        ):
-            raise SignatureError(
-                f"[{self.qualname}] its body returned {_describe(result)}; the declaration says "
-                f"{self.arguments.returns} tensor(s).\nReturn new, empty tensors of the outputs' shapes."
-            )
-        inputs = [t.untyped_storage()._cdata for t in _tensors(values)]
-        for i, tensor in enumerate(made):
-            if tensor.untyped_storage()._cdata in inputs:
-                raise SignatureError(
-                    f"[{self.qualname}] output {i} of its body shares memory with an argument.\n"
-                    "Return a new tensor, such as torch.empty_like(x)."
-                )
-        stacks.write_tensors(outs, made)
-
     def graph_kernel(
         self, args: Sequence[object], kwargs: Mapping[str, object], outs: object
-    ) -> graph.GraphKernel | None:
+    ) -> "GraphKernel | None":
         """Return the operator as a node of a MAX graph, or None if MAX cannot run it there.
 
         Args:
             args, kwargs: the call's arguments, with fake tensors.
             outs: the fake output, or a sequence of them.
         """
-        values = _bind_call(self.arguments, self.qualname, tuple(args), dict(kwargs))
-        return graph.graph_kernel(self.binding, self.source, values, _as_list(outs))
+        from torch_mojo.dispatch.graph import graph_kernel
 
-    def autograd(self, stack: int) -> None:
-        """Run a call that needs autograd, or that is no plain one, through torch's Python machinery."""
-        values = stacks.read(self.arguments, stack, steal=True)
-        args, kwargs = stacks.as_call(self.arguments, values)
-        result = self.autograd_impl(*args, **kwargs)
-        made = _as_list(result)
-        stacks.write_tensors(stack, made)
+        values = self.calls.bind(tuple(args), dict(kwargs))
+        made: list[Any] = list(outs) if isinstance(outs, (tuple, list)) else [outs]
+        return graph_kernel(self.binding, self.source, values, made)
 
     # what the author adds
 
@@ -270,71 +187,12 @@ class MojoOp:
         """Build the specialization for arguments like these, without running it.
 
         Args:
-            args, kwargs: example arguments; tensors may be on the meta device or fake, and then
-                stand for contiguous CPU tensors.
+            args, kwargs: example arguments; tensors on the meta device stand for contiguous CPU tensors.
 
         Returns:
             what was built.
         """
-        bound = _bind_call(self.arguments, self.qualname, args, kwargs)
-        keys: list[Key] = [
-            key_of_value(a, v) for a, v in zip(self.arguments.args, bound, strict=True)
-        ]
-        plan = self._trace(keys, bound)
-        if plan is not None:
-            outs = [planned_key(plan, i) for i in range(self.arguments.returns)]
-        else:
-            fakes = stacks.as_call(self.arguments, bound)
-            result = self.body(*fakes[0], **fakes[1])
-            made = _as_list(result)
-            outs = [tensor_key(t) for t in made]
-        return self._build(keys, bound, outs).description
-
-
-def _as_list(result: Any) -> list[Any]:
-    if result is None:
-        return []
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def _tensors(values: Sequence[object]) -> list[torch.Tensor]:
-    found = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += [t for t in value if isinstance(t, torch.Tensor)]
-    return found
-
-
-def _describe(result: object) -> str:
-    if isinstance(result, (tuple, list)):
-        return f"{len(result)} values"
-    return "None" if result is None else type(result).__name__
-
-
-def _bind_call(
-    schema: Schema, qualname: str, args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[object]:
-    """Return the values of all arguments in schema order, defaults filled in."""
-    parsed = torch._C.parse_schema(schema.text)
-    values: list[object] = []
-    rest = dict(kwargs)
-    for i, argument in enumerate(parsed.arguments):
-        if i < len(args) and not argument.kwarg_only:
-            values.append(args[i])
-        elif argument.name in rest:
-            values.append(rest.pop(argument.name))
-        elif argument.has_default_value():
-            values.append(argument.default_value)
-        else:
-            raise SignatureError(f"[{qualname}] {argument.name} is missing.\nPass {argument.name}.")
-    if rest or len(args) > len(values):
-        extra = ", ".join(rest) or f"{len(args) - len(values)} positional"
-        raise SignatureError(
-            f"[{qualname}] got unknown arguments: {extra}.\nSee {qualname}'s schema."
-        )
-    return values
+        return self.calls.precompile(args, kwargs)
 
 
 def _check_parameters(qualname: str, schema: Schema, function: Callable[..., object]) -> None:

@@ -2,25 +2,37 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from torch_mojo import torch_private
-from torch_mojo.dispatch import libtorch
-from torch_mojo.dispatch.router import Operator, Slot, router
+from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.schema import Schema
 from torch_mojo.errors import SignatureError
+from torch_mojo.jit.sources import Source
+
+if TYPE_CHECKING:
+    from torch_mojo.dispatch.calls import Calls
+    from torch_mojo.dispatch.router import Slot
 
 
-class Declared(Operator, Protocol):
-    """What is registered: the router's operator, and what torch needs to know."""
+class Declared(Protocol):
+    """What is registered: what torch needs to know, and what the router asks."""
 
+    qualname: str
+    source: Source
     arguments: Schema
     body: Callable[..., Any]
     overload: Any
     autograd_impl: Callable[..., Any]
     autograd_info: torch_private.AutogradInfo
+
+    @property
+    def binding(self) -> Binding: ...
+
+    @property
+    def calls(self) -> "Calls": ...
 
     def in_key(self, index: int) -> bool: ...
 
@@ -29,7 +41,7 @@ class Declared(Operator, Protocol):
 _operators: dict[str, Declared] = {}
 _libraries: dict[str, torch.library.Library] = {}
 _waiting: dict[str, "_Waiting"] = {}
-_slots: dict[str, Slot] = {}
+_slots: dict[str, "Slot"] = {}
 _natives: list[int] = []
 _lock = threading.RLock()
 
@@ -63,7 +75,7 @@ def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
         torch_private.trace_in_python(library, op.qualname, op.autograd_impl)
         _operators[op.qualname] = op
         if op.qualname in _slots:
-            _slots[op.qualname].assign(op, op.arguments, op.in_key)
+            _slots[op.qualname].assign(op.calls, op.arguments, op.in_key)
         elif op.qualname not in _waiting:
             _waiting[op.qualname] = _Waiting(op)
 
@@ -108,16 +120,20 @@ class _Waiting:
 
     def start(self) -> None:
         """Put the native functions in place."""
+        from torch_mojo.dispatch.router import router
+
         native = router()  # may build; other threads wait inside
         with _lock:
             if self._qualname in _slots:
                 return
             op = _operators[self._qualname]
             slot = native.new_slot()
-            slot.assign(op, op.arguments, op.in_key)
+            slot.assign(op.calls, op.arguments, op.in_key)
             functions = dict.fromkeys(self._keys, slot.kernel)
             if "CPU" in functions:
                 functions["Autograd"] = slot.gate
+            from torch_mojo.dispatch import libtorch
+
             torch_private.expect_overrides()
             for key, function in functions.items():
                 _natives.append(libtorch.implement(self._qualname, key, function))
