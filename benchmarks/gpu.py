@@ -70,7 +70,9 @@ def bandwidth(effort: Effort) -> Iterator[Row]:
             found = pair(_on_device(op.overload, a, b, count), theirs, effort.rounds)
             goal = 1.03 if n == SIZES[-1] else None
             what = f"2^{n.bit_length() - 1} floats, {name}"
-            yield Row(group, what, "s/call", other_name=ATEN, goal=goal, size=12 * n, **found)
+            yield Row(
+                group, what, "s/call", other_name=ATEN, goal=goal, size=12 * n, **found._asdict()
+            )
 
 
 def rows(effort: Effort) -> Iterator[Row]:
