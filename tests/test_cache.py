@@ -157,7 +157,7 @@ def test_the_size_is_bounded(tmp_path: Path) -> None:
     for i in range(6):
         entry = store.find_or_build(f"{i:040d}", make)
         os.utime(entry.folder, (i, i))
-    removed = store.prune(limit=3 * entry.size)
+    removed = store.prune(limit=3 * entry.size + 100)  # the recorded times differ in length
     assert [e.key for e in removed] == [f"{i:040d}" for i in range(3)], "the oldest go first"
     assert len(store.entries()) == 3
 

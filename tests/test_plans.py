@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_mojo.dispatch import libtorch, plans
+from torch_mojo.dispatch import libtorch, plans, standins
 from torch_mojo.jit import signature
 
 
@@ -19,21 +19,21 @@ def run(plan: plans.Plan, tensors: list[torch.Tensor], ints: list[int]) -> list[
         flat += [None, list(t.shape), list(t.stride())]
     flat += ints
     binary = {
-        plans.ADD: operator.add, plans.SUB: operator.sub, plans.MUL: operator.mul,
-        plans.FLOORDIV: operator.floordiv, plans.MOD: operator.mod, plans.MIN: min, plans.MAX: max,
-        plans.EQ: operator.eq, plans.NE: operator.ne, plans.LT: operator.lt, plans.LE: operator.le,
+        standins.ADD: operator.add, standins.SUB: operator.sub, standins.MUL: operator.mul,
+        standins.FLOORDIV: operator.floordiv, standins.MOD: operator.mod, standins.MIN: min, standins.MAX: max,
+        standins.EQ: operator.eq, standins.NE: operator.ne, standins.LT: operator.lt, standins.LE: operator.le,
     }  # fmt: skip
 
     def evaluate() -> int:
         stack: list[int] = []
-        while (op := next(words)) != plans.END:
-            if op == plans.CONST:
+        while (op := next(words)) != standins.END:
+            if op == standins.CONST:
                 stack.append(next(words))
-            elif op == plans.SIZE:
+            elif op == standins.SIZE:
                 stack.append(flat[next(words) + 1][next(words)])
-            elif op == plans.STRIDE:
+            elif op == standins.STRIDE:
                 stack.append(flat[next(words) + 2][next(words)])
-            elif op == plans.VALUE:
+            elif op == standins.VALUE:
                 stack.append(flat[next(words)])
             else:
                 b, a = stack.pop(), stack.pop()
@@ -45,12 +45,12 @@ def run(plan: plans.Plan, tensors: list[torch.Tensor], ints: list[int]) -> list[
     outs = []
     for _ in range(next(words)):
         kind, dtype, _, _, rank = (next(words) for _ in range(5))
-        if kind == plans.LIKE:
+        if kind == standins.LIKE:
             at = next(words)
             outs.append((dtype, flat[at + 1], flat[at + 2]))
             continue
         sizes = [evaluate() for _ in range(rank)]
-        strides = [evaluate() for _ in range(rank)] if kind == plans.STRIDED else None
+        strides = [evaluate() for _ in range(rank)] if kind == standins.STRIDED else None
         outs.append((dtype, sizes, strides or list(torch.empty(sizes, device="meta").stride())))
     return outs
 
@@ -97,9 +97,11 @@ SIZES = [
 def test_a_plan_says_what_its_body_says(body: Callable[..., Any], first: Any) -> None:
     x, y, k = torch.empty(first[0]), torch.empty(first[1]), first[2]
 
-    def arguments(trace: plans.Trace) -> tuple[list[object], dict[str, object]]:
-        tensors: list[object] = [plans.TensorIn(trace, t, 3 * i, 0) for i, t in enumerate((x, y))]
-        return [*tensors, plans.Sym(trace, [plans.VALUE, 6], k)], {}
+    def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
+        tensors: list[object] = [
+            standins.TensorIn(trace, t, 3 * i, 0) for i, t in enumerate((x, y))
+        ]
+        return [*tensors, standins.Sym(trace, [standins.VALUE, 6], k)], {}
 
     def real(a: torch.Tensor, b: torch.Tensor, n: int) -> list[Any] | None:
         try:
@@ -136,9 +138,9 @@ def test_a_plan_says_what_its_body_says(body: Callable[..., Any], first: Any) ->
 def test_what_cannot_be_traced_is_not(body: Callable[..., Any]) -> None:
     x = torch.ones(2, 3)
 
-    def arguments(trace: plans.Trace) -> tuple[list[object], dict[str, object]]:
-        tensors: list[object] = [plans.TensorIn(trace, x, 3 * i, 0) for i in range(2)]
-        return [*tensors, plans.Sym(trace, [plans.VALUE, 6], 1)], {}
+    def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
+        tensors: list[object] = [standins.TensorIn(trace, x, 3 * i, 0) for i in range(2)]
+        return [*tensors, standins.Sym(trace, [standins.VALUE, 6], 1)], {}
 
     assert plans.trace(body, arguments, 1, libtorch.dtype_code, libtorch.device_code) is None
 

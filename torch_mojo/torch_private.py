@@ -50,6 +50,16 @@ def make_autograd(overload: torch._ops.OpOverload, info: AutogradInfo) -> Callab
     return functools.partial(impl, anything)
 
 
+def parse_schema(text: str) -> Any:
+    """Return the parts of a schema text."""
+    return torch._C.parse_schema(text)
+
+
+def privateuse1_name() -> str:
+    """Return what the PrivateUse1 device is called in this process."""
+    return torch._C._get_privateuse1_backend_name()
+
+
 def tensor_from_handle(handle: int) -> torch.Tensor:
     """Return the tensor of a handle, which is used up."""
     return _from_handle(_new_capsule(handle, None, None))

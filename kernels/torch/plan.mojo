@@ -1,6 +1,6 @@
 """Output plans: what a declaration's body says of the outputs, as a small program over int64.
 
-Python writes a plan (dispatch/plans.py has the same numbers); the router runs it once per call:
+Python writes a plan (dispatch/standins.py has the same numbers); the router runs it once per call:
 
     guards      : count, then that many expressions, each of which must be non-zero
     outputs     : count, then that many outputs

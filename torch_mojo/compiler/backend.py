@@ -283,7 +283,7 @@ def _guard_overlap(
                         return gm(*args)
         return compiled(*args)
 
-    return torch._dynamo.disable(run, reason="a compiled graph")
+    return torch.compiler.disable(run, reason="a compiled graph")
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -338,7 +338,7 @@ def _lower(
     node: fx.Node, env: dict[fx.Node, Any], names: symbols.Names, wanted: dict[fx.Node, None]
 ) -> Any:
     if node.target is operator.getitem:
-        return env[node.args[0]][node.args[1]]
+        return env[node.args[0]][node.args[1]]  # type: ignore[index]
 
     def real(n: fx.Node) -> Any:
         return env[n] if n in env and n not in wanted else _value(n)
@@ -413,7 +413,7 @@ def _finish(fake: torch.Tensor, x: TensorValue, names: symbols.Names) -> tuple[O
         sizes = [1 if d in zero else s for d, s in enumerate(sizes)]
     dims = order(sizes, strides)
     if dims is None:
-        plan.strides = (sizes, strides)
+        plan.strides = (list(sizes), list(strides))
     elif dims != list(range(len(sizes))):
         x = ops.permute(x, dims)
         plan.inverse = _inverse(dims)

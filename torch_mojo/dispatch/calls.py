@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_mojo.dispatch import libtorch, plans
+from torch_mojo import torch_private
+from torch_mojo.dispatch import libtorch, plans, standins
 from torch_mojo.dispatch import stack as stacks
 from torch_mojo.dispatch.keys import (
     Key,
@@ -78,7 +79,7 @@ class Calls:
         return built
 
     def _trace(self, keys: list[Key], values: list[object]) -> plans.Plan | None:
-        def arguments(trace: plans.Trace) -> tuple[list[object], dict[str, object]]:
+        def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
             at, found = 0, []
             for arg, key, value in zip(self.arguments.args, keys, values, strict=True):
                 seen, words = stand_in(trace, arg, key, value, at)
@@ -143,7 +144,7 @@ class Calls:
 
     def bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """Return the values of all arguments in schema order, defaults filled in."""
-        parsed = torch._C.parse_schema(self.arguments.text)
+        parsed = torch_private.parse_schema(self.arguments.text)
         values: list[object] = []
         rest = dict(kwargs)
         for i, argument in enumerate(parsed.arguments):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torch_mojo.dispatch import libtorch, plans
+from torch_mojo.dispatch import libtorch, plans, standins
 from torch_mojo.dispatch.schema import IN_KEY, Arg, Schema
 
 CONTIGUOUS, DENSE, STRIDED, REPEATED = range(4)
@@ -87,36 +87,40 @@ def planned_key(plan: plans.Plan, i: int) -> TensorKey:
     return TensorKey(dtype, plan.ranks[i], layout, device_type != 0, device_type, device_index)
 
 
-def stand_in(trace: plans.Trace, arg: Arg, key: Key, value: object, at: int) -> tuple[object, int]:
+def stand_in(
+    trace: standins.Trace, arg: Arg, key: Key, value: object, at: int
+) -> tuple[object, int]:
     """Return what the body gets for an argument under trace, and the number of its flat words."""
     if arg.base == "Tensor":
         if isinstance(key, list):
             assert isinstance(value, list)
             items = [
-                None if k is None else plans.TensorIn(trace, t, at + 3 * i, k.layout)
+                None if k is None else standins.TensorIn(trace, t, at + 3 * i, k.layout)
                 for i, (k, t) in enumerate(zip(key, value, strict=True))
             ]
             return items, 3 * len(items)
         if key is None:
             return None, 0 if arg.is_list else 3
         assert isinstance(value, torch.Tensor)
-        return plans.TensorIn(trace, value, at, key.layout), 3
+        return standins.TensorIn(trace, value, at, key.layout), 3
     words = arg.flat_words
     if value is None:
         return None, words
     if arg.is_list:
         assert isinstance(value, list)
         if arg.base == "int":
-            return [plans.Sym(trace, [plans.ITEM, at, i], n) for i, n in enumerate(value)], words
+            return [
+                standins.Sym(trace, [standins.ITEM, at, i], n) for i, n in enumerate(value)
+            ], words
         if arg.base == "float":
-            return [plans.Opaque(v) for v in value], words
+            return [standins.Opaque(v) for v in value], words
         return value, words
     if arg.base == "int":
         assert isinstance(value, int)
-        return plans.Sym(trace, [plans.VALUE, at], value), words
+        return standins.Sym(trace, [standins.VALUE, at], value), words
     if arg.base == "float":
         assert isinstance(value, (int, float))
-        return plans.Opaque(value), words
+        return standins.Opaque(value), words
     return value, words
 
 

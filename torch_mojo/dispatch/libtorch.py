@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo import torch_private
 from torch_mojo.dtypes import TO_MOJO, short
 from torch_mojo.errors import ToolchainError
 
@@ -138,7 +139,7 @@ def device_of_code(code: int, index: int) -> torch.device:
     """Return the device of libtorch's numbers."""
     name = next(n for n, c in _device_codes().items() if c == code)
     if name == "privateuse1":
-        name = torch._C._get_privateuse1_backend_name()
+        name = torch_private.privateuse1_name()
     return torch.device(name) if index < 0 or name == "cpu" else torch.device(name, index)
 
 

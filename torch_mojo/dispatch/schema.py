@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from torch_mojo import torch_private
 from torch_mojo.errors import SignatureError
 
 # The bits that kernels/torch/router.mojo knows.
@@ -143,7 +144,7 @@ def parse(qualname: str, text: str) -> Schema:
     Raises:
         SignatureError: for a type that no kernel can take or return.
     """
-    parsed = torch._C.parse_schema(text)
+    parsed = torch_private.parse_schema(text)
     args = tuple(_arg(qualname, a) for a in parsed.arguments)
     for i, result in enumerate(parsed.returns):
         if not isinstance(result.type, torch.TensorType):

@@ -117,8 +117,8 @@ def _binary(fn: Binary, kind: PROMOTION) -> Callable[..., TensorValue]:
     return rule
 
 
-for _op, _fn, _kind in BINARY:
-    builtin(_op)(_binary(_fn, _kind))
+for _op, _combine, _kind in BINARY:
+    builtin(_op)(_binary(_combine, _kind))
 
 
 @builtin(aten.add.Tensor, aten.add.Scalar)
