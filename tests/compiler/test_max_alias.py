@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from packing import Compiles, compile_max
 
@@ -31,6 +32,7 @@ def test_mutation_and_overlapping_inputs(compiles: Compiles) -> None:
     assert compiled(strided[:, ::2].reshape(4), torch.ones(4)).tolist() == [3, 3, 3, 3]
 
 
+@pytest.mark.slow
 def test_mutation_of_a_strided_input() -> None:
     """What is written lands in the strided memory, not in a copy (U9's kind)."""
 
@@ -44,6 +46,7 @@ def test_mutation_of_a_strided_input() -> None:
     assert got.item() == 41
 
 
+@pytest.mark.slow
 def test_outputs_are_apart(compiles: Compiles) -> None:
     """U36: views of inputs stay views; equal outputs and copies are memory of their own."""
 
@@ -82,6 +85,7 @@ def test_identity() -> None:
     assert compile_max(lambda x: x)(x) is x
 
 
+@pytest.mark.slow
 def test_a_call_leaves_earlier_results_alone() -> None:
     """Results of two calls are different memory."""
     compiled = compile_max(lambda x: (x * 2 + 1).sqrt())

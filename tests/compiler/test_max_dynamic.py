@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from packing import Compiles, compile_max, same
 
@@ -37,6 +38,7 @@ def test_sizes_as_results(compiles: Compiles) -> None:
     assert len(compiles) == 1
 
 
+@pytest.mark.slow
 def test_compound_sizes(compiles: Compiles) -> None:
     """2*s, s//2, s+t, s-1 and a size that no input has."""
 
@@ -63,6 +65,7 @@ def test_compound_sizes(compiles: Compiles) -> None:
     assert len(compiles) == 1
 
 
+@pytest.mark.slow
 def test_a_size_named_twice(compiles: Compiles) -> None:
     """Two inputs of one size, an input whose size is a product, and one that is empty."""
 

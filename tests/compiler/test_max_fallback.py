@@ -77,6 +77,7 @@ def test_wrong_mode() -> None:
         torch.compile(lambda x: x + 1, backend=max_backend, mode="max-autotune")(torch.ones(2))
 
 
+@pytest.mark.slow
 def test_dropout() -> None:
     """U37: eager's own masks for the same seed; other masks in the next call; a right gradient."""
     x = torch.ones(1000, requires_grad=True)
@@ -101,6 +102,7 @@ def test_dropout() -> None:
     )
 
 
+@pytest.mark.slow
 def test_random_numbers_keep_their_order(compiles: Compiles) -> None:
     """Draws around and inside MAX graphs come in the program's order."""
 
@@ -118,6 +120,7 @@ def test_random_numbers_keep_their_order(compiles: Compiles) -> None:
     assert len(compiles) >= 1
 
 
+@pytest.mark.slow
 def test_indices() -> None:
     """U41: advanced indexing wraps, embedding and index_add raise, and the process goes on."""
     w = torch.tensor([10.0, 20.0, 30.0])
@@ -156,6 +159,7 @@ def test_graphs_of_nothing() -> None:
     assert out.tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_float16_and_empty_inputs() -> None:
     """U44 and U11: float16 on the CPU, and zero sizes, give eager's values."""
 

@@ -51,6 +51,12 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softplus": F.softplus,
     "elu": F.elu,
     "not": torch.logical_not,
+    "x==x": lambda x: x == x,
+    "x>=x": lambda x: x >= x,
+    "x!=x": lambda x: x != x,
+    "x-x": lambda x: x - x,
+    "x/x": lambda x: x / x,
+    "x*0": lambda x: x * 0,
     "clamp": lambda x: x.clamp(-1, 2.25),
     "clamp_min": lambda x: x.clamp(min=0.75),
     "nan_to_num": lambda x: torch.nan_to_num(x, 1.0, 2.0, 3.0),
@@ -190,6 +196,7 @@ INTEGER: list[Case] = [
 ]
 
 
+@pytest.mark.slow
 def test_integers_bools_and_promotion() -> None:
     """Rounding, wrap-around and torch's type promotion."""
     check(INTEGER, I, J, B, H)

@@ -15,6 +15,7 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x * 3 - 1).sum(1)
 
 
+@pytest.mark.slow
 def test_threads_and_forked_children(compiles: Compiles) -> None:
     """U49 and U50: eight threads with their own sizes; then a forked child gets eager's values."""
     compiled = compile_max(shifted, dynamic=True)
@@ -42,6 +43,7 @@ def test_threads_and_forked_children(compiles: Compiles) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A compile that takes long says so on standard error, unless it is told not to."""
     from torch_mojo.compiler import session

@@ -43,6 +43,7 @@ def test_registration_errors(clean_rules: None) -> None:
         lowering("aten.add.Tensor")
 
 
+@pytest.mark.slow
 def test_user_lowering_wins(clean_rules: None, compiles: Compiles) -> None:
     """A user's lowering is used instead of the built-in one, and for an operator without one."""
 

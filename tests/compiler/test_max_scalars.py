@@ -41,6 +41,7 @@ def test_constants_keep_their_precision() -> None:
     assert got[9].tolist() == (torch.tensor([1.0]) / 3).tolist()
 
 
+@pytest.mark.slow
 def test_a_float_that_changes(compiles: Compiles) -> None:
     """Ten learning rates are at most two or three compiles (U38), and each call uses its own."""
 
@@ -55,6 +56,7 @@ def test_a_float_that_changes(compiles: Compiles) -> None:
     assert 1 <= len(compiles) <= 3
 
 
+@pytest.mark.slow
 def test_an_int_that_changes(compiles: Compiles) -> None:
     """An int used as a value compiles twice at most (U20), also when it is negative."""
 
@@ -82,6 +84,7 @@ def test_a_tensor_that_changes(compiles: Compiles) -> None:
     assert len(compiles) == 1
 
 
+@pytest.mark.slow
 def test_close_constants_are_two_graphs(compiles: Compiles) -> None:
     """Graphs that differ in the 16th digit of a constant are not one; equal ones are (U57, U64)."""
     x = torch.tensor([1.0], dtype=torch.float64)

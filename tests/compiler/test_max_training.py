@@ -27,6 +27,7 @@ class Net(torch.nn.Module):
         return torch.log_softmax(self.second(torch.tanh(h)), -1)
 
 
+@pytest.mark.slow
 def test_an_mlp_trains(compiles: Compiles) -> None:
     """Three steps of SGD leave the same weights as in eager torch, for changing batch sizes."""
     torch.manual_seed(0)
@@ -78,6 +79,7 @@ def test_frozen_weights() -> None:
     assert compiled(x).tolist() == [[15, 15]]
 
 
+@pytest.mark.slow
 def test_the_same_tensor_twice() -> None:
     """U28: the gradient of x * x is 2x, and adds up."""
     x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -68,6 +68,7 @@ def test_static() -> None:
     check(inside(CASES), torch.randn(6, 3, 4), torch.randn(5, 5))
 
 
+@pytest.mark.slow
 def test_dynamic(compiles: Compiles) -> None:
     """One compile serves every size of the first dim, and strided inputs too (U8's kind)."""
     torch.manual_seed(0)
@@ -77,6 +78,7 @@ def test_dynamic(compiles: Compiles) -> None:
     assert len(compiles) == 1
 
 
+@pytest.mark.slow
 def test_strided_inputs() -> None:
     """Transposed, cut and broadcast inputs have the right values (U8)."""
 
@@ -92,6 +94,7 @@ def test_strided_inputs() -> None:
     same(got, f(x, y, z), "strided")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strides", [(77, 1), (1, 1), (5, 1)])
 def test_strides_of_size_one(strides: tuple[int, int], compiles: Compiles) -> None:
     """A dim of size 1 may have any stride (U13): no rejection, and no compile for it alone."""
@@ -103,6 +106,7 @@ def test_strides_of_size_one(strides: tuple[int, int], compiles: Compiles) -> No
     assert len(compiles) == 1
 
 
+@pytest.mark.slow
 def test_promised_strides(compiles: Compiles) -> None:
     """The result of a transposed input is transposed (U22), and stays so after a product."""
     x = torch.rand(6, 5).t()

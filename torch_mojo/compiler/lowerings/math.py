@@ -29,9 +29,26 @@ def is_nan(x: TensorValue) -> TensorValue:
     return ops.not_equal(x, x)
 
 
+def _no_nan(x: TensorValue, test: TensorValue) -> TensorValue:
+    """Return `test`, but False where `x` is NaN: MAX takes `x == x` and `x >= x` for True."""
+    if not x.dtype.is_float():
+        return test
+    return ops.logical_and(test, ops.logical_not(ops.is_nan(x)))
+
+
+def equal(x: TensorValue, y: TensorValue) -> TensorValue:
+    """Compare, False at NaN."""
+    return _no_nan(x, ops.equal(x, y))
+
+
 def not_equal(x: TensorValue, y: TensorValue) -> TensorValue:
-    """Compare; MAX's `!=` is False at NaN."""
-    return ops.logical_not(ops.equal(x, y))
+    """Compare, True at NaN, where MAX's is False."""
+    return ops.logical_not(equal(x, y))
+
+
+def greater_equal(x: TensorValue, y: TensorValue) -> TensorValue:
+    """Compare, False at NaN."""
+    return _no_nan(x, ops.greater_equal(x, y))
 
 
 def less(x: TensorValue, y: TensorValue) -> TensorValue:
@@ -41,7 +58,7 @@ def less(x: TensorValue, y: TensorValue) -> TensorValue:
 
 def less_equal(x: TensorValue, y: TensorValue) -> TensorValue:
     """Compare, False at NaN."""
-    return ops.greater_equal(y, x)
+    return greater_equal(y, x)
 
 
 def maximum(x: TensorValue, y: TensorValue) -> TensorValue:
