@@ -76,6 +76,8 @@ CASES: list[Case] = [
         "batch_norm",
         lambda x, i, b, n: F.batch_norm(x, x[0, :, 0], x[1, :, 1].abs(), x[0, :, 2], x[0, :, 3]),
     ),
+    ("softmax of one", lambda x, i, b, n: n[:, :1].softmax(1)),
+    ("norm of one", lambda x, i, b, n: F.layer_norm(n[:, :1], (1,))),
     ("count", lambda x, i, b, n: torch.count_nonzero(i, 1)),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
@@ -27,6 +29,21 @@ def is_nan(x: TensorValue) -> TensorValue:
     if x.dtype.is_float():
         return ops.is_nan(x)
     return ops.not_equal(x, x)
+
+
+def minus(x: TensorValue, y: TensorValue) -> TensorValue:
+    """Subtract. MAX takes `x - x` for 0, also where x is NaN or infinite."""
+    return x + negative(y) if x.dtype.is_float() else x - y
+
+
+def negative(x: TensorValue) -> TensorValue:
+    """Negate, in a way in which MAX does not see that `x + -x` would be 0 for numbers."""
+    return x * number(x, -1.0) if x.dtype.is_float() else ops.negate(x)
+
+
+def times_zero(x: TensorValue, zero: float) -> TensorValue:
+    """Multiply floats by a zero, as division by infinity: MAX takes `x * 0` for 0."""
+    return x / number(x, math.copysign(INF, zero))
 
 
 def _no_nan(x: TensorValue, test: TensorValue) -> TensorValue:

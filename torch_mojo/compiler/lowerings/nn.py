@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 def _shifted(x: TensorValue, dim: int) -> TensorValue:
     # MAX's maximum ignores NaN; here that is harmless, as NaN - maximum is NaN.
-    return x - ops.reduction.max(x, dim)
+    return m.minus(x, ops.reduction.max(x, dim))
 
 
 @builtin(aten._softmax.default, aten._safe_softmax.default)
@@ -27,7 +27,7 @@ def softmax(
     """Return e^x / sum(e^x) along a dim; computed in float32 for the halves."""
     wide = cast(x, m.as_float(ctx.dtype))
     if not x.rank:
-        return m.exp(wide - wide)
+        return m.exp(m.minus(wide, wide))
     dim %= x.rank
     e = m.exp(_shifted(wide, dim))
     return e / ops.sum(e, dim)
@@ -38,7 +38,7 @@ def log_softmax(ctx: Context, x: TensorValue, dim: int, half_to_float: bool = Fa
     """Return x - log(sum(e^x)) along a dim."""
     wide = cast(x, m.as_float(ctx.dtype))
     if not x.rank:
-        return wide - wide
+        return m.minus(wide, wide)
     dim %= x.rank
     off = _shifted(wide, dim)
     return off - ops.log(ops.sum(m.exp(off), dim))
@@ -60,7 +60,7 @@ def layer_norm(
     spread, average = moments(ctx, wide, list(range(first, x.rank)), 0.0)
     scale = ops.rsqrt(spread + m.number(spread, eps))
     kept = [*x.shape[:first], *[Dim(1)] * len(shape)]
-    result = (wide - reshape(average, kept)) * reshape(scale, kept)
+    result = m.minus(wide, reshape(average, kept)) * reshape(scale, kept)
     if weight is not None:
         result = result * cast(weight, dtype)
     if bias is not None:

@@ -10,7 +10,7 @@ from max.graph import TensorValue, ops
 from torch import fx
 
 from .._private import PROMOTION, elementwise_dtypes
-from ..importer import Context, cast
+from ..importer import Context, broadcast, cast
 from ..rules import builtin
 from ..types import TORCH_DTYPES
 from . import math as m
@@ -45,7 +45,7 @@ def _whole(fn: Unary) -> Unary:
 
 
 UNARY: list[tuple[torch._ops.OpOverload, Unary, PROMOTION]] = [
-    (aten.neg.default, ops.negate, SAME),
+    (aten.neg.default, m.negative, SAME),
     (aten.abs.default, ops.abs, SAME),
     (aten.sign.default, m.sign, SAME),
     (aten.relu.default, m.relu, SAME),
@@ -86,7 +86,6 @@ for _op, _fn, _kind in UNARY:
     builtin(_op)(_unary(_fn, _kind))
 
 BINARY: list[tuple[torch._ops.OpOverload, Binary, PROMOTION]] = [
-    (aten.mul.Tensor, ops.mul, SAME),
     (aten.div.Tensor, ops.div, FLOAT),
     (aten.maximum.default, m.maximum, SAME),
     (aten.minimum.default, m.minimum, SAME),
@@ -102,7 +101,6 @@ BINARY: list[tuple[torch._ops.OpOverload, Binary, PROMOTION]] = [
     (aten.ge.Scalar, m.greater_equal, TEST),
     (aten.lt.Scalar, m.less, TEST),
     (aten.le.Scalar, m.less_equal, TEST),
-    (aten.mul.Scalar, ops.mul, SAME),
     (aten.div.Scalar, ops.div, FLOAT),
 ]
 
@@ -110,8 +108,6 @@ BINARY: list[tuple[torch._ops.OpOverload, Binary, PROMOTION]] = [
 def _binary(fn: Binary, kind: PROMOTION) -> Callable[..., TensorValue]:
     def rule(ctx: Context, x: Any, y: Any) -> TensorValue:
         a, b = operands(ctx, kind, x, y)
-        if a.dtype.name == "bool" and fn is ops.mul:
-            return ops.logical_and(a, b)
         return fn(a, b)
 
     return rule
@@ -119,6 +115,35 @@ def _binary(fn: Binary, kind: PROMOTION) -> Callable[..., TensorValue]:
 
 for _op, _combine, _kind in BINARY:
     builtin(_op)(_binary(_combine, _kind))
+
+
+_FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+_ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
+_SAME_VALUE = (aten.expand.default, aten.view.default, prims.convert_element_type.default)
+
+
+def _zero(arg: Any) -> float | None:
+    """Return 0.0 or -0.0 if an argument is a constant of that value, else None."""
+    while isinstance(arg, fx.Node) and arg.target in _SAME_VALUE:
+        arg = arg.args[0]
+    if isinstance(arg, fx.Node) and arg.target in _ZEROS:
+        return 0.0
+    if isinstance(arg, fx.Node) and arg.target in _FILLED:
+        arg = arg.args[_FILLED[arg.target]]
+    return float(arg) if isinstance(arg, (int, float)) and arg == 0 else None
+
+
+@builtin(aten.mul.Tensor, aten.mul.Scalar)
+def mul(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """Return x * y."""
+    a, b = operands(ctx, SAME, x, y)
+    if a.dtype.name == "bool":
+        return ops.logical_and(a, b)
+    if a.dtype.is_float():
+        for value, other in ((a, ctx.node.args[1]), (b, ctx.node.args[0])):
+            if (zero := _zero(other)) is not None:
+                return broadcast(m.times_zero(value, zero), ctx.shape())
+    return a * b
 
 
 @builtin(aten.add.Tensor, aten.add.Scalar)
@@ -134,14 +159,14 @@ def add(ctx: Context, x: Any, y: Any, alpha: Any = 1) -> TensorValue:
 def sub(ctx: Context, x: Any, y: Any, alpha: Any = 1) -> TensorValue:
     """Return x - alpha * y."""
     a, b = operands(ctx, SAME, x, y)
-    return a - _scaled(ctx, b, alpha)
+    return m.minus(a, _scaled(ctx, b, alpha))
 
 
 @builtin(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(ctx: Context, x: Any, y: Any, alpha: Any = 1) -> TensorValue:
     """Return y - alpha * x."""
     a, b = operands(ctx, SAME, x, y)
-    return b - _scaled(ctx, a, alpha)
+    return m.minus(b, _scaled(ctx, a, alpha))
 
 
 def _scaled(ctx: Context, x: TensorValue, alpha: Any) -> TensorValue:

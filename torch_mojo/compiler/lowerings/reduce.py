@@ -214,7 +214,7 @@ def moments(
     flat, axis = flattened(x, dims)
     n = count(ctx, dims)
     average = ops.sum(flat, axis) / divisor(ctx, n, dtype)
-    off = flat - average
+    off = m.minus(flat, average)
     return ops.sum(off * off, axis) / divisor(ctx, n, dtype, correction), average
 
 
