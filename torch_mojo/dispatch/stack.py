@@ -1,6 +1,7 @@
 """The dispatcher's C stack, read and written from Python: for misses, bodies and gradients, not for hot calls."""
 
 import ctypes
+import functools
 import struct
 from collections.abc import Sequence
 
@@ -10,7 +11,14 @@ from torch_mojo import torch_private
 from torch_mojo.dispatch import libtorch
 from torch_mojo.dispatch.schema import Arg, Schema
 
-_Words = ctypes.POINTER(ctypes.c_int64)
+
+def _words(address: int, count: int) -> ctypes.Array[ctypes.c_int64]:
+    return _array_type(count).from_address(address)
+
+
+@functools.cache
+def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_int64 * count
 
 
 def read(schema: Schema, stack: int, steal: bool) -> list[object]:
@@ -21,7 +29,7 @@ def read(schema: Schema, stack: int, steal: bool) -> list[object]:
         stack: the address of the words.
         steal: take over the handles (the stack is then empty) or leave them.
     """
-    words = ctypes.cast(stack, _Words)
+    words = _words(stack, len(schema.args))
     return [_read(a, words[i], steal) for i, a in enumerate(schema.args)]
 
 
@@ -30,7 +38,7 @@ def _read(arg: Arg, word: int, steal: bool) -> object:
         if word == 0:
             return None
         cell = word
-        word = ctypes.cast(cell, _Words)[0]
+        word = _words(cell, 1)[0]
         value = _read_list(arg, word, steal) if arg.is_list else _read_item(arg, word, steal)
         if steal:
             libtorch.delete_cell(cell)
@@ -46,7 +54,7 @@ def _read_list(arg: Arg, handle: int, steal: bool) -> list[object]:
             if word == 0:
                 values.append(None)
                 continue
-            cell, word = word, ctypes.cast(word, _Words)[0]
+            cell, word = word, _words(word, 1)[0]
             libtorch.delete_cell(cell)
         values.append(_read_item(arg, word, True))
     if steal:
@@ -81,7 +89,7 @@ def _read_item(arg: Arg, word: int, steal: bool) -> object:
 
 def write_tensors(address: int, tensors: Sequence[torch.Tensor]) -> None:
     """Write new handles of these tensors to the words behind `address`."""
-    words = ctypes.cast(address, _Words)
+    words = _words(address, len(tensors))
     for i, tensor in enumerate(tensors):
         words[i] = torch_private.handle_of_tensor(tensor)
 
