@@ -170,6 +170,16 @@ def test_declaration_and_kernel_disagree(
     assert "tm_reg::plus" in str(caught.value)
 
 
+def test_a_list_of_tensors_is_refused_by_name() -> None:
+    with pytest.raises(SignatureError, match=r"xs is a list of tensors.*cannot be given a list"):
+
+        @torch_mojo.mojo_op(
+            "tm_reg::plus", source=PLUS.replace("x: InputTensor", "xs: InputVariadicTensors")
+        )
+        def plus(xs: list[torch.Tensor]) -> torch.Tensor:
+            return xs[0].new_empty(1)
+
+
 def test_mutation_must_be_said_on_both_sides() -> None:
     with pytest.raises(
         SignatureError, match=r'kernel writes x.*\n.*\n.*\nAdd mutates_args=\("x",\)'

@@ -115,11 +115,11 @@ class Binding:
                 f"{arg.name} is declared as mutated, and the kernel only reads it",
                 "Make the kernel take a MutableInputTensor or an OutputTensor.",
             )
-        if arg.base == "Tensor" and bound.many != arg.is_list:
+        if arg.base == "Tensor" and (bound.many or arg.is_list):
             raise self._error(
-                f"{arg.name} is declared as {'a list of tensors' if arg.is_list else 'one tensor'}, "
-                f"and the kernel takes {bound.type}",
-                "Make both one tensor, or both several.",
+                f"{arg.name} is {'a list of tensors' if arg.is_list else 'one tensor'}, and the kernel takes "
+                f"{bound.type}; a kernel cannot be given a list of tensors yet",
+                "Give the kernel a fixed number of tensors.",
             )
         if arg.optional and f"has_{arg.name}" not in self.kernel.all_parameters:
             raise self._error(

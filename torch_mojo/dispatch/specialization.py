@@ -97,10 +97,8 @@ class Specialization:
         for name, index in self.binding.parameters.items():
             self.env[name] = self.values[index]
         tensors = [(n, k, a) for n, k, a in self._tensors() if a is not None]
-        for name, key, argument in tensors:
+        for _, key, argument in tensors:
             assert argument is not None
-            if argument.many:
-                name = argument.name
             self.env.setdefault(f"{argument.name}.dtype", key.dtype)
             self.env.setdefault(f"{argument.name}.rank", key.rank)
         seen: dict[str, str] = {}
@@ -232,8 +230,7 @@ class Specialization:
             arg = self.binding.schema.args[index]
             if arg.base == "Tensor":
                 key = self.keys[index]
-                if isinstance(key, list):
-                    return self._many(argument, key, places[argument.name])
+                assert not isinstance(key, list)
                 return self._tensor(argument, key, places[argument.name])
             return self._value(argument, arg, self.values[index], places[argument.name])
         for out, key in zip(self.binding.outputs, self.outs, strict=True):
@@ -287,20 +284,6 @@ class Specialization:
 
     def _any_dtype(self) -> torch.dtype:
         return next((k.dtype for _, k, _ in self._tensors() if k.dtype), torch.float32)
-
-    def _many(self, argument: Argument, keys: list["TensorKey | None"], at: int) -> str:
-        have = [k for k in keys if k is not None]
-        first = have[0] if have else None
-        dtype = first.dtype if first and first.dtype else torch.float32
-        rank = max(first.rank, 1) if first else 1
-        for i, key in enumerate(keys):
-            if key is None or key.dtype != dtype or max(key.rank, 1) != rank:
-                raise self._error(
-                    f"{argument.name}[{i}] differs from {argument.name}[0] in dtype or rank, "
-                    f"and the kernel takes a list of equal ones ({short(dtype)}[{rank}])",
-                    "Convert or reshape the tensors first.",
-                )
-        return f"variadic[DType.{TO_MOJO[dtype]}, {rank}, {len(keys)}, IOSpec.{argument.io}](flat, {at})"
 
     def _value(self, argument: Argument, arg: Arg, value: object, at: int) -> str:
         type_ = argument.type
