@@ -189,3 +189,68 @@ def test_a_kernel_that_takes_the_stream_is_launched_on_it() -> None:
             long_work()
             x.fill_(i)
             assert float(direct_add(x, a).sum()) == (i + 1.0) * (1 << 16)
+
+
+SCRATCH = """
+import extensibility
+from extensibility import InputTensor, OutputTensor
+from max.gpu import global_idx
+from max.gpu.host import DeviceContext
+from std.memory import Pointer
+
+comptime Floats = Pointer[Float32, MutAnyOrigin]
+
+
+def doubled(o: Floats, x: Floats, n: Int64):
+    var i = global_idx.x
+    if i < Int(n):
+        o[unsafe_offset=i] = 2 * x[unsafe_offset=i]
+
+
+@extensibility.register("quadruple")
+struct Quadruple:
+    @staticmethod
+    def execute(
+        output: OutputTensor[dtype=DType.float32, rank=1, ...],
+        x: InputTensor[dtype=DType.float32, rank=1, ...],
+        ctx: DeviceContext,
+    ) raises:
+        var n = x.dim_size(0)
+        var between = ctx.enqueue_create_buffer[DType.float32](n)
+        var f = ctx.compile_function[doubled]()
+        var source = Floats(unsafe_from_address=Int(x.unsafe_ptr()))
+        var middle = Floats(unsafe_from_address=Int(between.unsafe_ptr()))
+        var result = Floats(unsafe_from_address=Int(output.unsafe_ptr()))
+        var blocks = (n + 255) // 256
+        ctx.enqueue_function(f, middle, source, Int64(n), grid_dim=blocks, block_dim=256)
+        ctx.enqueue_function(f, result, middle, Int64(n), grid_dim=blocks, block_dim=256)
+        _ = between^
+"""
+
+
+@torch_mojo.mojo_op("tm_cuda::quadruple", source=SCRATCH)
+def quadruple(x: torch.Tensor) -> torch.Tensor:
+    """4 * x, through memory of the context."""
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_a_kernel_that_needs_its_context_is_fenced(side: bool) -> None:
+    stream = torch.cuda.Stream() if side else torch.cuda.default_stream()
+    quadruple(torch.zeros(1 << 18, device="cuda"))
+    torch.cuda.synchronize()
+    for i in range(30):
+        with torch.cuda.stream(stream):
+            x = torch.zeros(1 << 18, device="cuda")
+            long_work()
+            x.fill_(i)
+            y = quadruple(x)
+            x.fill_(-1.0)
+            assert bool((y == 4.0 * i).all()), i
+
+
+def test_only_kernels_that_need_it_are_fenced() -> None:
+    quadruple(torch.zeros(4, device="cuda"))
+    ops.double(torch.zeros(4, device="cuda"))
+    fenced = {op: [b.fenced for b in op.calls.built.values()] for op in (quadruple, ops.double)}
+    assert all(fenced[quadruple]) and not any(fenced[ops.double])

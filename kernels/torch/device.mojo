@@ -1,8 +1,9 @@
-"""Device contexts for kernels that ask for one, and the fences that order MAX's stream with torch's.
+"""Device contexts for kernels that ask for one, on torch's streams.
 
-MAX runs what a DeviceContext launches on a stream of its own. Two events make that stream wait for torch's
-current stream and torch's stream wait for it, so side streams, the caching allocator and graph capture stay
-right and nothing waits on the host.
+A DeviceContext launches on a stream of its own. Specializations are linked so that their launches come to
+`launch` instead, which puts them on torch's current stream. A kernel that asks the context for more than a
+launch (memory, copies, a wait) is fenced: two events make the context's stream wait for torch's and torch's
+wait for it, so side streams, the caching allocator and graph capture stay right and nothing waits on the host.
 """
 
 from std.ffi import external_call
@@ -10,11 +11,17 @@ from std.memory import OpaquePointer, Pointer
 
 from max.gpu.host import DeviceContext, DeviceEvent, DeviceStream
 
+from torch.words import load
+
 comptime MUTEX_BYTES = 64
+comptime OWN = -1
 
 
 struct Accelerator(Movable):
-    """One CUDA device: MAX's context and stream, two events, and torch's streams as MAX knows them."""
+    """One CUDA device: MAX's context and stream, two events, and torch's streams as MAX knows them.
+
+    `current` is the position of the stream that takes the launches of the call in progress; OWN is the context's.
+    """
 
     var context: DeviceContext
     var own: DeviceStream
@@ -22,17 +29,21 @@ struct Accelerator(Movable):
     var after: DeviceEvent
     var known: List[Int]
     var streams: List[DeviceStream]
+    var current: Int
     var mutex: Int
+    var next: Int
 
-    def __init__(out self, index: Int) raises:
+    def __init__(out self, index: Int, next: Int) raises:
         self.context = DeviceContext(index, api="cuda")
         self.own = self.context.stream()
         self.before = self.context.create_event()
         self.after = self.context.create_event()
         self.known = List[Int]()
         self.streams = List[DeviceStream]()
+        self.current = OWN
         self.mutex = external_call["calloc", Int](1, MUTEX_BYTES)
         _ = external_call["pthread_mutex_init", Int32](self.mutex, 0)
+        self.next = next
 
     def position(mut self, stream: Int) raises -> Int:
         """Returns where torch's stream, a cudaStream_t, stands among the known ones."""
@@ -54,18 +65,28 @@ struct Accelerator(Movable):
         self.known.append(stream)
         return len(self.known) - 1
 
-    def enter(mut self, i: Int) raises:
-        """Makes MAX's stream wait for what the stream at position `i` holds."""
-        self.streams[i].record_event(self.before)
-        self.own.enqueue_wait_for(self.before)
+    def stream(self) -> Int:
+        """Returns the address of the current DeviceStream."""
+        if self.current == OWN:
+            return Int(Pointer(to=self.own))
+        return Int(Pointer(to=self.streams[self.current]))
 
-    def leave(mut self, i: Int) raises:
-        """Makes the stream at position `i` wait for what the kernel put on MAX's."""
-        self.own.record_event(self.after)
-        self.streams[i].enqueue_wait_for(self.after)
+    def enter(mut self, i: Int, fenced: Bool) raises:
+        """Chooses the stream of a call: the one at position `i`, or the context's, which then waits for it."""
+        self.current = i
+        if fenced:
+            self.streams[i].record_event(self.before)
+            self.own.enqueue_wait_for(self.before)
+            self.current = OWN
+
+    def leave(mut self, i: Int, fenced: Bool) raises:
+        """Makes the stream at position `i` wait for what the kernel put on the context's."""
+        if fenced:
+            self.own.record_event(self.after)
+            self.streams[i].enqueue_wait_for(self.after)
 
     def lock(self):
-        """Events are shared by all threads: record and wait must stay together."""
+        """All threads share the events and the current stream: a call keeps them to itself."""
         _ = external_call["pthread_mutex_lock", Int32](self.mutex)
 
     def unlock(self):
@@ -83,8 +104,23 @@ def new_cpu_context() raises -> Int:
     return address
 
 
-def new_accelerator(index: Int) raises -> Int:
+def new_accelerator(index: Int, next: Int) raises -> Int:
     """Returns the address of an Accelerator that lives as long as the process."""
     var address = external_call["malloc", Int](4096)
-    AcceleratorPtr(unsafe_from_address=address).unsafe_write(Accelerator(index))
+    AcceleratorPtr(unsafe_from_address=address).unsafe_write(Accelerator(index, next))
     return address
+
+
+def launch_on(first: Int, context: Int) -> Int:
+    """Returns the handle of the stream that takes what this context launches, or 0 for a context of the kernel's own.
+
+    `first` is the address of an Accelerator; each has the address of the next. The runtime's handle is the only
+    field of a DeviceContext and of a DeviceStream.
+    """
+    var at = first
+    while at != 0:
+        ref accelerator = AcceleratorPtr(unsafe_from_address=at)[]
+        if load(Int(Pointer(to=accelerator.context)), 0) == context:
+            return load(accelerator.stream(), 0)
+        at = accelerator.next
+    return 0

@@ -11,11 +11,11 @@ from std.ffi import _Global, external_call
 from std.memory import Pointer, stack_allocation
 
 from torch import abi
-from torch.device import AcceleratorPtr, new_accelerator, new_cpu_context
+from torch.device import AcceleratorPtr, launch_on, new_accelerator, new_cpu_context
 from torch.layout import describe
 from torch.plan import Plan, allocate, guards_hold
 from torch.threads import get_attribute, run_range, threads
-from torch.words import WordPtr, function_at, load, pointer, store
+from torch.words import WordPtr, failure, function_at, load, pointer, store
 
 comptime SLOTS = 128
 comptime SLOT_WORDS = 16
@@ -32,6 +32,7 @@ comptime STATE_MISS = 6
 comptime STATE_OUTPUTS = 7
 comptime STATE_AUTOGRAD = 8
 comptime STATE_KERNEL_ERROR = 9
+comptime STATE_ACCELERATORS = 10
 comptime STATE_WORDS = 16
 
 # words of a slot
@@ -338,7 +339,7 @@ def entry_for(base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs
     return entry
 
 
-def run_fenced(base: Int, entry: Int, flat: Int) -> Int:
+def run_on_device(base: Int, entry: Int, flat: Int) -> Int:
     """Calls a specialization that launches on a GPU."""
     var device = load(entry, ENTRY_DEVICE)
     var answer = Int(stack_allocation[1, Int]())
@@ -353,27 +354,15 @@ def run_fenced(base: Int, entry: Int, flat: Int) -> Int:
     var failed = 0
     try:
         var i = accelerator.position(stream)
-        if fenced:
-            accelerator.enter(i)
-        else:
-            store(flat, -1, Int(Pointer(to=accelerator.streams[i])))
+        accelerator.enter(i, fenced)
+        store(flat, -1, accelerator.stream())
         store(flat, -2, Int(Pointer(to=accelerator.context)))
         failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(pointer(flat))
-        if fenced:
-            accelerator.leave(i)
+        accelerator.leave(i, fenced)
     except e:
-        failed = copy_text(String(e))
+        failed = failure(String(e))
     accelerator.unlock()
     return failed
-
-
-def copy_text(text: String) -> Int:
-    """Returns a C string, made with malloc."""
-    var length = text.byte_length()
-    var address = external_call["malloc", Int](length + 1)
-    _ = external_call["memcpy", Int](address, Int(text.unsafe_ptr()), length)
-    Pointer[UInt8, MutAnyOrigin](unsafe_from_address=address)[unsafe_offset=length] = 0
-    return address
 
 
 @always_inline
@@ -456,7 +445,7 @@ def run_call(base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs:
             return entry - 1
     var failed = 0
     if load(entry, ENTRY_ACCELERATOR) != 0:
-        failed = run_fenced(base, entry, call.flat)
+        failed = run_on_device(base, entry, call.flat)
     elif load(entry, ENTRY_FUNCTION) != 0:
         store(call.flat, -2, load(entry, ENTRY_CONTEXT))
         failed = function_at[Specialization](load(entry, ENTRY_FUNCTION))(
@@ -556,17 +545,20 @@ def tm_cpu_context(message: Int) abi("C") -> Int:
     try:
         return new_cpu_context()
     except e:
-        store(message, 0, copy_text(String(e)))
+        store(message, 0, failure(String(e)))
         return 0
 
 
 @export
 def tm_accelerator(index: Int, message: Int) abi("C") -> Int:
     """Makes the context of one CUDA device; failures as for tm_cpu_context."""
+    var base = state()
     try:
-        return new_accelerator(index)
+        var made = new_accelerator(index, load(base, STATE_ACCELERATORS))
+        store(base, STATE_ACCELERATORS, made)
+        return made
     except e:
-        store(message, 0, copy_text(String(e)))
+        store(message, 0, failure(String(e)))
         return 0
 
 
@@ -585,3 +577,34 @@ def wrap_attribute(result: Int, context: Int, attribute: Int) abi("C") -> Int:
 def wrap_parallelism() abi("C") -> UInt32:
     return UInt32(threads())
 
+
+
+@export("__wrap_AsyncRT_DeviceContext_enqueueFunctionDirect")
+def wrap_launch(
+    context: Int,
+    function: Int,
+    grid_x: UInt32,
+    grid_y: UInt32,
+    grid_z: UInt32,
+    block_x: UInt32,
+    block_y: UInt32,
+    block_z: UInt32,
+    shared_bytes: UInt32,
+    attributes: Int,
+    attribute_count: UInt32,
+    arguments: Int,
+    argument_count: UInt32,
+    argument_sizes: Int,
+) abi("C") -> Int:
+    """Launches on the stream of the call in progress, whose accelerator is locked."""
+    var stream = launch_on(load(state(), STATE_ACCELERATORS), context)
+    comptime PREFIX = "AsyncRT_Device"
+    if stream != 0:
+        return external_call[PREFIX + "Stream_enqueueFunctionDirect", Int](
+            stream, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+            attributes, attribute_count, arguments, argument_count, argument_sizes,
+        )
+    return external_call[PREFIX + "Context_enqueueFunctionDirect", Int](
+        context, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+        attributes, attribute_count, arguments, argument_count, argument_sizes,
+    )

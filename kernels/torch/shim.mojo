@@ -1,13 +1,12 @@
 """What a generated specialization uses: tensors, scalars and lists out of the flat words, errors as C strings."""
 
-from std.ffi import external_call
 from std.memory import Pointer
 from std.utils.index import IndexList
 
 from extensibility import IOSpec, ManagedTensorSlice, StaticTensorSpec
 from extensibility.managed_tensor_slice import _IndexListToTileLayout
 
-from torch.words import load
+from torch.words import failure, load
 
 
 def _unknown[rank: Int](last: Int) -> IndexList[rank]:
@@ -171,12 +170,3 @@ def string_value(flat: Int, at: Int) -> String:
             Pointer[UInt8, MutAnyOrigin](unsafe_from_address=load(flat, at))[unsafe_offset=i]
         )
     return String(from_utf8_lossy=bytes)
-
-
-def failure(text: String) -> Int:
-    """Returns a C string, made with malloc, that the router hands on."""
-    var length = text.byte_length()
-    var address = external_call["malloc", Int](length + 1)
-    _ = external_call["memcpy", Int](address, Int(text.unsafe_ptr()), length)
-    Pointer[UInt8, MutAnyOrigin](unsafe_from_address=address)[unsafe_offset=length] = 0
-    return address

@@ -1,5 +1,6 @@
 """Raw 64-bit words behind an address, the form in which the router and Python share their tables."""
 
+from std.ffi import external_call
 from std.memory import Pointer
 
 comptime WordPtr = Pointer[Int, MutAnyOrigin]
@@ -32,3 +33,12 @@ def pointer(address: Int) -> WordPtr:
     for a number, and memory behind it for untouched.
     """
     return WordPtr(unsafe_from_address=address)
+
+
+def failure(text: String) -> Int:
+    """Returns a C string, made with malloc, that the router hands on."""
+    var length = text.byte_length()
+    var address = external_call["malloc", Int](length + 1)
+    _ = external_call["memcpy", Int](address, Int(text.unsafe_ptr()), length)
+    Pointer[UInt8, MutAnyOrigin](unsafe_from_address=address)[unsafe_offset=length] = 0
+    return address

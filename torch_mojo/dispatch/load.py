@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,14 @@ _ON_TORCH_THREADS = (
     "AsyncRT_DeviceContext_enqueueHostFunctionRange",
     "AsyncRT_DeviceContext_getAttribute",
     "KGEN_CompilerRT_AsyncRT_ParallelismLevel",
+)
+# What kernels/torch/device.mojo puts on torch's current stream.
+_ON_TORCH_STREAM = ("AsyncRT_DeviceContext_enqueueFunctionDirect",)
+# What a kernel may ask of the device runtime without putting anything on the context's own stream.
+_ORDERLESS = re.compile(
+    r"AsyncRT_(DeviceFunction_\w+|DeviceStream_(enqueueFunctionDirect|retain|release|cuda_stream)|occupancy\w+"
+    r"|DeviceContext_(id|deviceApi|deviceName|archName|computeCapability|getApiVersion|getAttribute|isCompatible"
+    r"|loadFunction|loadFunctionWithDebugName|maxSingleAllocationSize|getMemoryInfo|retain|release|strfree))"
 )
 
 
@@ -88,12 +97,13 @@ def load(
         special.description,
         special.text(),
         source,
-        wrapped=() if gpu else _ON_TORCH_THREADS,
+        wrapped=_ON_TORCH_STREAM if gpu else _ON_TORCH_THREADS,
         accelerator=_architecture(special.device) if gpu else None,
         extra=(torch.__version__,),
     )
     native = router()  # has what the library calls
-    library = build(job, cache()).library
+    entry = build(job, cache())
+    library = entry.library
     _, function = _open(library)
     index = special.device.index or 0
     return Built(
@@ -103,5 +113,5 @@ def load(
         accelerator=native.accelerator(index) if gpu else 0,
         context=native.cpu_context() if binding.context and not gpu else 0,
         device=index,
-        fenced=gpu and not binding.stream,
+        fenced=gpu and not all(_ORDERLESS.fullmatch(n) for n in entry.info["runtime"]),
     )
