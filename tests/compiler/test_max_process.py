@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import threading
+import weakref
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from packing import Compiles, compile_max
+
+from torch_mojo import progress
+from torch_mojo.compiler import session
 
 
 def shifted(x: torch.Tensor) -> torch.Tensor:
@@ -44,16 +52,40 @@ def test_threads_and_forked_children(compiles: Compiles) -> None:
 
 
 @pytest.mark.slow
+def test_kept_addresses(compiles: Compiles) -> None:
+    """Inputs at a known address are read anew, in their present sizes, and not kept alive."""
+    compiled = compile_max(lambda x, y: x * 2 - y, dynamic=True)
+    array = np.arange(24, dtype=np.float32).reshape(6, 4)
+    memory = torch.from_numpy(array)
+    for rows in (6, 6, 6, 4, 4, 4, 6):
+        memory += 1
+        for y in (torch.ones(rows, 4), memory[:rows]):
+            assert torch.equal(compiled(memory[:rows], y), memory[:rows] * 2 - y)
+    turned = memory[:4].t()  # the address and the sizes of before
+    assert torch.equal(compiled(turned, turned), turned)
+    alive = weakref.ref(array)
+    del array, memory, turned, y
+    gc.collect()
+    assert alive() is None
+    assert len(compiles) <= 3
+
+
 def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A compile that takes long says so on standard error, unless it is told not to."""
-    from torch_mojo.compiler import session
 
-    monkeypatch.setattr(session, "PATIENCE", 0.0)
-    for quiet, expected in (("0", "compiling a MAX graph of 12 nodes"), ("1", "")):
-        monkeypatch.setenv("TORCH_MOJO_QUIET", quiet)
-        with session.progress(12):
+    class Slow:
+        def load(self, graph: Any) -> None:
             for t in threading.enumerate():
                 if isinstance(t, threading.Timer):
                     t.join()
-        said = capsys.readouterr().err
-        assert expected in said and bool(said) == bool(expected)
+
+    monkeypatch.setattr(session, "session", Slow)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setenv("TORCH_MOJO_QUIET", "0")
+    session.compile_graph(None, 12)
+    begun, done = capsys.readouterr().err.splitlines()
+    assert begun == "torch_mojo: compiling a MAX graph of 12 nodes ..."
+    assert re.fullmatch(r"torch_mojo: compiling a MAX graph of 12 nodes: \d+\.\d s", done)
+    monkeypatch.setenv("TORCH_MOJO_QUIET", "1")
+    session.compile_graph(None, 12)
+    assert not capsys.readouterr().err

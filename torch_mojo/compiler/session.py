@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_mojo import config
+from torch_mojo.progress import slow
 
 if TYPE_CHECKING:
     from max.engine import InferenceSession, Model
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 # MLIR contexts and the graph compiler are not for several threads at once.
 lock = threading.RLock()
-
-PATIENCE = 2.0  # seconds before a compile says that it is at work
 
 
 @cache
@@ -36,7 +31,7 @@ def session() -> InferenceSession:
 
 def compile_graph(graph: Graph, nodes: int) -> Model:
     """Compile a MAX graph of `nodes` operators; hold `lock` while calling."""
-    with progress(nodes):
+    with slow(f"compiling a MAX graph of {nodes} nodes"):
         return session().load(graph)
 
 
@@ -64,28 +59,3 @@ def model_of(graph: Graph, nodes: int, extensions: Sequence[Path]) -> Model:
     if key not in _models:
         _models[key] = compile_graph(graph, nodes)
     return _models[key]
-
-
-@contextmanager
-def progress(nodes: int) -> Iterator[None]:
-    """Say on standard error what takes so long, if it does."""
-    said = threading.Event()
-
-    def say() -> None:
-        said.set()
-        print(
-            f"torch_mojo: compiling a MAX graph of {nodes} nodes ...", file=sys.stderr, flush=True
-        )
-
-    start = time.monotonic()
-    timer = threading.Timer(PATIENCE, say)
-    timer.daemon = True
-    if not config.quiet():
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-    if said.is_set():
-        seconds = time.monotonic() - start
-        print(f"torch_mojo: compiled it in {seconds:.1f} s", file=sys.stderr, flush=True)
