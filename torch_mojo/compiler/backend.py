@@ -194,12 +194,8 @@ class _Compilation:
                     if n in holders and holders.index(n) in static
                 },
             )
-
-            def max_island(*args: Any) -> Sequence[torch.Tensor]:
-                return run(*args)
-
-            max_island.__name__ = max_island.__qualname__ = f"max_island_{level // 2}"
-            return max_island
+            run.__name__ = f"max_island_{level // 2}"  # FX prints it
+            return run
 
         return assemble(plan, call)
 

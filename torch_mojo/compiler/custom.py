@@ -9,7 +9,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 if TYPE_CHECKING:
-    from .importer import Context
+    from .context import Context
 
 _KEY = "torch_mojo_kernel"
 
@@ -46,21 +46,26 @@ def lower(context: Context, kernel: Any, args: list[Any], kwargs: dict[str, Any]
     from max.dtype import DType
     from max.graph import TensorType, ops
 
-    from .importer import constant
+    from .context import bake, broadcast, constant
     from .types import DTYPES, TORCH_DTYPES, device_ref
 
     cpu = device_ref(torch.device("cpu"))
+    several = isinstance(context.out, (tuple, list))
+    fakes = list(context.out) if several else [context.out]
+    types = [TensorType(DTYPES[f.dtype], context.shape(f), device_ref(f.device)) for f in fakes]
     operands = []
     for operand in kernel.operands:
         if operand[0] == "arg":
             key = operand[1]
-            operands.append(args[key] if isinstance(key, int) else kwargs[key])
+            value = args[key] if isinstance(key, int) else kwargs[key]
+            operands.append(broadcast(value, types[0].shape) if kernel.broadcast else value)
+        elif operand[0] == "absent":
+            _, dtype, rank = operand
+            empty = torch.empty((0,) * rank, dtype=TORCH_DTYPES[DType[dtype]])
+            operands.append(bake(empty, context.device))
         else:
             _, value, dtype = operand
             operands.append(constant(value, TORCH_DTYPES[DType[dtype]], cpu))
-    several = isinstance(context.out, (tuple, list))
-    fakes = list(context.out) if several else [context.out]
-    types = [TensorType(DTYPES[f.dtype], context.shape(f), device_ref(f.device)) for f in fakes]
     parameters = {
         k: DTYPES[v] if isinstance(v, torch.dtype) else v for k, v in kernel.parameters.items()
     }

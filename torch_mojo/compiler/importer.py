@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
-from max.driver import Buffer
-from max.graph import DeviceRef, Dim, Graph, Shape, TensorType, TensorValue, ops
+from max.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, ops
 from torch import fx
 from torch.fx.node import map_arg
 
 from . import custom, rules, symbols
+from .context import Context, bake, cast
 from .rules import NotLowered
 from .types import DTYPES, device_ref, order
 
@@ -35,101 +34,6 @@ class ImportFailed(Exception):
         super().__init__(f"[{node.target}] {reason}")
         self.node = node
         self.reason = reason
-
-
-def constant(value: Any, dtype: torch.dtype, device: DeviceRef) -> TensorValue:
-    """Return a 0-d constant of torch's own rounding of `value` to `dtype`."""
-    return bake(torch.tensor(value, dtype=dtype), device)
-
-
-def bake(tensor: torch.Tensor, device: DeviceRef) -> TensorValue:
-    """Return a tensor's present value as a constant."""
-    return ops.constant(Buffer.from_dlpack(tensor.detach().cpu().contiguous()), device=device)
-
-
-def broadcast(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
-    """Broadcast `x` to `shape`, which may have more dims."""
-    if list(x.shape) == list(shape):
-        return x
-    if x.rank < len(shape):
-        x = ops.reshape(x, [Dim(1)] * (len(shape) - x.rank) + list(x.shape))
-    return ops.broadcast_to(x, shape)
-
-
-def reshape(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
-    """Reshape `x`; sizes whose equality only torch can prove are asserted at run time."""
-    shape = Shape(shape)
-    if list(x.shape) == list(shape):
-        return x
-    try:
-        return ops.reshape(x, shape)
-    except ValueError:
-        total = Dim(1)
-        for d in shape:
-            total = total * d
-        return ops.reshape(ops.rebind(ops.reshape(x, [-1]), [total]), shape)
-
-
-@dataclass
-class Context:
-    """What a built-in lowering knows of its node, besides the arguments.
-
-    Attributes:
-        node: the FX node.
-        args: the node's positional arguments with each tensor fake.
-        kwargs: the same for the keyword arguments.
-        out: what torch promised: a fake tensor, or a tuple of them.
-    """
-
-    node: fx.Node
-    names: symbols.Names
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    out: Any
-
-    @property
-    def result(self) -> torch.Tensor:
-        """The fake of the first result."""
-        return self.out[0] if isinstance(self.out, (tuple, list)) else self.out
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the first result."""
-        return self.result.dtype
-
-    @property
-    def device(self) -> DeviceRef:
-        """The device of the first result."""
-        return device_ref(self.result.device)
-
-    def shape(self, fake: torch.Tensor | None = None) -> list[Dim]:
-        """Return the dimensions of `fake`, by default of the first result."""
-        return [self.names.dim(s) for s in (self.result if fake is None else fake).shape]
-
-    def dim(self, size: symbols.Size) -> Dim:
-        """Return a size as a MAX dimension."""
-        return self.names.dim(size)
-
-    def value(self, x: Any, dtype: torch.dtype) -> TensorValue:
-        """Return a tensor or a number in `dtype`, on the result's device."""
-        if isinstance(x, TensorValue):
-            return (
-                cast(x, dtype)
-                if x.device == self.device
-                else ops.transfer_to(cast(x, dtype), self.device)
-            )
-        return constant(x, dtype, self.device)
-
-
-def cast(x: TensorValue, dtype: torch.dtype) -> TensorValue:
-    """Cast as torch does: what is not zero (also NaN) is True."""
-    target = DTYPES[dtype]
-    if x.dtype == target:
-        return x
-    if dtype == torch.bool:
-        # MAX's != is False at NaN.
-        return ops.logical_not(ops.equal(x, ops.cast(constant(0, torch.int8, x.device), x.dtype)))
-    return ops.cast(x, target)
 
 
 @dataclass
@@ -165,9 +69,8 @@ class Output:
 class Imported:
     """A MAX graph and how to call it.
 
-    Inputs of the graph are, in order: `tensors`, `scalars` (0-d, of `scalar_dtypes`), then one
-    empty tensor of shape
-    (size, 0) per symbol of `carried`, whose only purpose is to tell MAX a size that no tensor has.
+    Inputs of the graph are, in order: `tensors`, one empty tensor of shape (size, 0) per symbol of
+    `carried`, whose only purpose is to tell MAX a size that no tensor has, and `scalars` (0-d).
     """
 
     graph: Graph
@@ -176,9 +79,7 @@ class Imported:
     scalars: list[tuple[int, torch.dtype]]
     carried: list[sympy.Symbol]
     outputs: list[Output]
-    device: torch.device
     nodes: int
-    baked: list[int] = field(default_factory=list)
 
 
 def _value(node: fx.Node) -> Any:
@@ -225,7 +126,6 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
     holders = [n for n in nodes if n.op == "placeholder"]
     body = [n for n in nodes if n.op == "call_function"]
     names = symbols.Names()
-    device = _device(body)
 
     tensors: list[TensorInput] = []
     types: list[TensorType] = []
@@ -252,12 +152,12 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
 
     wanted = {n: None for n in scalar_nodes(gm)}
     scalars = [(i, _scalar_dtype(_value(n))) for i, n in enumerate(holders) if n in wanted]
-    types += [TensorType(DTYPES[dtype], [], DeviceRef.CPU()) for _, dtype in scalars]
     carried = [s for s in symbols.free(_sizes(nodes)) if s not in bound]
     types += [
         TensorType(DTYPES[torch.int8], [Dim(names.name(s)), Dim(0)], DeviceRef.CPU())
         for s in carried
     ]
+    types += [TensorType(DTYPES[dtype], [], DeviceRef.CPU()) for _, dtype in scalars]
 
     kernels = {n: k for n in body if (k := custom.kernel_of(n)) is not None}
     extensions = list(dict.fromkeys(k.path for k in kernels.values()))
@@ -273,7 +173,7 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
             if again:
                 v = ops.rebind(v, [names.dim(s) for s in sizes])
             env[node] = ops.permute(v, _inverse(slot.order)) if slot.order else v
-        for (i, _), x in zip(scalars, graph.inputs[len(tensors) :], strict=False):
+        for (i, _), x in zip(scalars, graph.inputs[len(tensors) + len(carried) :], strict=False):
             env[holders[i]] = x.tensor
         for i, tensor in frozen.items():
             env[holders[i]] = bake(tensor, device_ref(tensor.device))
@@ -285,16 +185,7 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
             outputs.append(plan)
             results.append(result)
         graph.output(*results)
-    return Imported(
-        graph, extensions, tensors, scalars, carried, outputs, device, len(body), list(frozen)
-    )
-
-
-def _device(body: list[fx.Node]) -> torch.device:
-    for n in body:
-        first = _value(n)[0] if isinstance(_value(n), (tuple, list)) else _value(n)
-        return first.device
-    raise AssertionError("an island without nodes")
+    return Imported(graph, extensions, tensors, scalars, carried, outputs, len(body))
 
 
 def _scalar_dtype(value: Any) -> torch.dtype:

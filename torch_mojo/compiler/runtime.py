@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,13 +43,17 @@ class _Exporter:
         return (1, 0)
 
 
-def _bind_cpu(tensor: torch.Tensor) -> Buffer:
-    return Buffer._from_dlpack(_Exporter(tensor))
-
-
-def _bind_cuda(tensor: torch.Tensor) -> Buffer:
+def _bind(tensor: torch.Tensor) -> Buffer:
+    if tensor.is_cpu:
+        return Buffer._from_dlpack(_Exporter(tensor))
     stream = torch.cuda.current_stream(tensor.device).cuda_stream
     return Buffer._from_dlpack(to_dlpack(tensor), driver_device(tensor.device), stream)
+
+
+def _borrow(tensor: torch.Tensor) -> Buffer:
+    """Bind a CPU tensor's address, without keeping its memory alive."""
+    raw = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    return _bind(torch.frombuffer(raw, dtype=tensor.dtype).view(tensor.shape))
 
 
 def _take_cpu(buffer: Buffer) -> torch.Tensor:
@@ -60,8 +65,17 @@ def _take_cuda(buffer: Buffer) -> torch.Tensor:
     return from_dlpack(buffer.__dlpack__(stream=torch.cuda.current_stream().cuda_stream))
 
 
-def _spans(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    return [(t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors]
+def _on_cpu(node: fx.Node) -> bool:
+    return node.meta["val"].device.type == "cpu"
+
+
+def _span(t: torch.Tensor) -> tuple[int, int]:
+    return t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()
+
+
+_address, _size, _strides = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
+
+MOST_KEPT = 16  # places whose Buffers an island keeps
 
 
 class Executable:
@@ -69,6 +83,10 @@ class Executable:
 
     Called with the island's inputs (tensors and numbers), then the values of its symbols; returns
     its outputs with the dtypes, sizes and strides that torch promised, each in its own memory.
+
+    Binding a tensor costs microseconds. On the CPU, Buffers are therefore kept by address: those of
+    parameters, and all of them when all inputs lie where they lay before. Such a Buffer owns
+    nothing: the caller's tensor holds the memory during a call, and nothing does afterwards.
 
     Args:
         imported: the graph's description.
@@ -95,67 +113,95 @@ class Executable:
         self._execute = execute
         self._eager = gm.forward
         self._tensors = [(s.index, s.order, s.index in static) for s in imported.tensors]
-        self._kept: dict[int, tuple[int, Buffer]] = {}
         self._scalars = imported.scalars
-        on_cpu = imported.device.type == "cpu"
-        self._bind = _bind_cpu if on_cpu else _bind_cuda
-        self._take = _take_cpu if on_cpu else _take_cuda
-        self._inputs = sum(n.op == "placeholder" for n in gm.graph.nodes)
+        holders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        (results,) = next(n for n in gm.graph.nodes if n.op == "output").args
+        self._indices = [i for i, _, _ in self._tensors]
+        self._on_cpu = all(_on_cpu(holders[i]) for i in self._indices)
+        fakes = [holders[i].meta["val"] for i in self._indices]
+        self._sized = any(isinstance(s, torch.SymInt) for t in fakes for s in t.shape)
+        self._takes = [_take_cpu if _on_cpu(n) else _take_cuda for n in results]
+        self._inputs = len(holders)
         self._carried = [self._inputs + list(sizes).index(s) for s in imported.carried]
         self._positive = symbols.evaluator(positive, sizes) if positive else None
-        self._finish = [_finisher(o, sizes) for o in imported.outputs]
+        finishers = [(i, _finisher(o, sizes)) for i, o in enumerate(imported.outputs)]
+        self._finish = [(i, f) for i, f in finishers if f is not None]
         self._risky = risky
+        self._parameters: dict[int, tuple[tuple[Any, ...], Buffer]] = {}
+        self._places: dict[tuple[Any, ...], list[Buffer] | None] = {}
 
     def __call__(self, *args: Any) -> Sequence[torch.Tensor]:
         """Run the island."""
         count = self._inputs
-        if _forked or (self._positive is not None and 0 in self._positive(*args[count:])):
-            return self._eager(*args[:count])
+        tensors = [args[i] for i in self._indices]
+        place = (*map(_address, tensors), *map(_strides, tensors), *args[count:])
+        if self._sized:
+            place += (*map(_size, tensors),)
+        buffers = self._places.get(place)
+        if buffers is None or _forked:
+            buffers = self._bind_all(args, place)
+            if buffers is None:
+                return self._eager(*args[:count])
+        if self._scalars:
+            scalars = [torch.tensor(args[i], dtype=dtype) for i, dtype in self._scalars]
+            buffers = [*buffers, *map(_bind, scalars)]
+        outputs = [take(b) for take, b in zip(self._takes, self._execute(buffers), strict=True)]
+        self._separate(outputs, tensors, place)
+        for i, finish in self._finish:
+            outputs[i] = finish(outputs[i], args[count:])
+        return outputs
+
+    def _bind_all(self, args: tuple[Any, ...], place: tuple[Any, ...]) -> list[Buffer] | None:
+        """Bind the inputs, apart from scalars; return None where eager torch has to run."""
+        sizes = args[self._inputs :]
+        if _forked or (self._positive is not None and 0 in self._positive(*sizes)):
+            return None
+        again = place in self._places
+        lasting = self._on_cpu
         buffers: list[Buffer] = []
-        bound: list[torch.Tensor] = []
         for index, order, static in self._tensors:
             t = args[index]
-            if static and (kept := self._kept.get(index)) is not None and kept[0] == t.data_ptr():
-                buffers.append(kept[1])
-                bound.append(t)
-                continue
             if not t.numel():
-                return self._eager(*args[:count])
+                return None
             plain = t.permute(order) if order is not None else t
-            if not plain.is_contiguous():
-                plain = plain.contiguous()
-            if plain.is_neg():
-                plain = plain.resolve_neg()
-            buffer = self._bind(plain)
-            if static and plain.data_ptr() == t.data_ptr():
-                # The Buffer keeps the memory alive, so that no other tensor can come to lie at its
-                # address.
-                self._kept[index] = (t.data_ptr(), buffer)
-            buffers.append(buffer)
-            bound.append(plain)
-        for index, dtype in self._scalars:
-            buffers.append(_bind_cpu(torch.tensor(args[index], dtype=dtype)))
+            if not plain.is_contiguous() or plain.is_neg():
+                lasting = False
+                buffers.append(_bind(plain.contiguous().resolve_neg()))
+            elif static:
+                buffers.append(self._parameter(index, t, plain))
+            else:
+                buffers.append(_borrow(plain) if again and lasting else _bind(plain))
         for index in self._carried:
-            buffers.append(_bind_cpu(torch.empty((args[index], 0), dtype=torch.int8)))
-        outputs = [self._take(b) for b in self._execute(buffers)]
-        self._separate(outputs, bound)
-        symbols_ = args[count:]
-        return [
-            t if finish is None else finish(t, symbols_)
-            for t, finish in zip(outputs, self._finish, strict=True)
-        ]
+            buffers.append(_bind(torch.empty((args[index], 0), dtype=torch.int8)))
+        if lasting:
+            # A second call with these addresses makes a third likely.
+            if len(self._places) >= MOST_KEPT:
+                self._places = {}
+            self._places[place] = buffers if again else None
+        return buffers
 
-    def _separate(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+    def _parameter(self, index: int, t: torch.Tensor, plain: torch.Tensor) -> Buffer:
+        place = (t.data_ptr(), t.shape, t.stride())
+        kept = self._parameters.get(index)
+        if kept is None or kept[0] != place:
+            # On CUDA the Buffer holds the memory, so that nothing else comes to lie there.
+            kept = place, _borrow(plain) if plain.is_cpu else _bind(plain)
+            self._parameters[index] = kept
+        return kept[1]
+
+    def _separate(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], place: tuple[Any, ...]
+    ) -> None:
         """Copy each output that MAX put into an input's or another output's memory."""
         if self._risky:
-            taken = _spans(inputs)
+            taken = [_span(t) for t in inputs]
             for i, t in enumerate(outputs):
-                (span,) = _spans([t])
+                span = _span(t)
                 if any(span[0] < end and start < span[1] for start, end in taken):
                     outputs[i] = t.clone()
                 taken.append(span)
             return
-        seen = {t.data_ptr() for t in inputs}
+        seen = set(place[: len(inputs)])
         for i, t in enumerate(outputs):
             pointer = t.data_ptr()
             if pointer in seen:

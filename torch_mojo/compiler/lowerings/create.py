@@ -8,7 +8,7 @@ import torch
 from max.graph import TensorValue, ops
 from torch import fx
 
-from ..importer import Context, broadcast
+from ..context import Context, broadcast
 from ..rules import builtin
 
 aten = torch.ops.aten

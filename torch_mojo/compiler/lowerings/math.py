@@ -8,7 +8,7 @@ import torch
 from max.dtype import DType
 from max.graph import TensorValue, ops
 
-from ..importer import broadcast, constant
+from ..context import broadcast, constant
 from ..types import TORCH_DTYPES
 
 NAN, INF = float("nan"), float("inf")

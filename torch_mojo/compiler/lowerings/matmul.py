@@ -8,7 +8,7 @@ import torch
 from max.graph import TensorValue, ops
 from torch import fx
 
-from ..importer import Context, broadcast, cast
+from ..context import Context, broadcast, cast
 from ..rules import builtin
 from ..types import TORCH_DTYPES
 

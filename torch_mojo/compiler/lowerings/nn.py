@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from max.graph import Dim, TensorValue, ops
 
-from ..importer import Context, cast, reshape
+from ..context import Context, cast, reshape
 from ..rules import builtin
 from . import math as m
 from .reduce import moments

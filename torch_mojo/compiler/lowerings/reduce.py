@@ -11,7 +11,7 @@ from max.graph import Dim, TensorValue, ops
 from torch import fx
 
 from .. import symbols
-from ..importer import Context, cast, constant, reshape
+from ..context import Context, cast, constant, reshape
 from ..rules import builtin
 from ..types import TORCH_DTYPES
 from . import math as m

@@ -11,7 +11,7 @@ from max.graph import Dim, Graph, Shape, TensorValue, ops
 from torch import fx
 
 from .. import symbols
-from ..importer import Context, broadcast, reshape
+from ..context import Context, broadcast, reshape
 from ..rules import builtin
 
 aten = torch.ops.aten
