@@ -10,7 +10,7 @@ from max.graph import TensorValue, ops
 from torch import fx
 
 from .._private import PROMOTION, elementwise_dtypes
-from ..importer import Context, broadcast, cast
+from ..context import Context, broadcast, cast
 from ..rules import builtin
 from ..types import TORCH_DTYPES
 from . import math as m
@@ -256,8 +256,14 @@ def power(ctx: Context, x: Any, y: Any) -> TensorValue:
         (a,) = operands(ctx, SAME, x)
         return m.integer_power(a, y)
     a, b = operands(ctx, SAME, x, y)
-    if isinstance(y, float) and y == 0.5:
-        return ops.sqrt(a)
+    if isinstance(y, (int, float)) and y in (-1, -2):
+        return m.number(a, 1.0) / m.integer_power(a, -int(y))
+    if isinstance(y, float) and abs(y) == 0.5:
+        if ctx.dtype == torch.float16 and ctx.result.device.type == "cpu":
+            # torch calls C's pow for this dtype alone, which drops the sign of -0.0 and -inf.
+            edge = ops.logical_or(ops.is_inf(a), ops.equal(a, m.number(a, 0.0)))
+            a = ops.where(edge, ops.abs(a), a)
+        return ops.sqrt(a) if y > 0 else ops.rsqrt(a)
     return m.power(a, b)
 
 
