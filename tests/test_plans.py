@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_mojo.dispatch import libtorch, plans, standins
+from torch_mojo.dispatch import libtorch, plans, standins, symints
 from torch_mojo.jit import signature
 
 
@@ -19,21 +19,21 @@ def run(plan: plans.Plan, tensors: list[torch.Tensor], ints: list[int]) -> list[
         flat += [None, list(t.shape), list(t.stride())]
     flat += ints
     binary = {
-        standins.ADD: operator.add, standins.SUB: operator.sub, standins.MUL: operator.mul,
-        standins.FLOORDIV: operator.floordiv, standins.MOD: operator.mod, standins.MIN: min, standins.MAX: max,
-        standins.EQ: operator.eq, standins.NE: operator.ne, standins.LT: operator.lt, standins.LE: operator.le,
+        symints.ADD: operator.add, symints.SUB: operator.sub, symints.MUL: operator.mul,
+        symints.FLOORDIV: operator.floordiv, symints.MOD: operator.mod, symints.MIN: min, symints.MAX: max,
+        symints.EQ: operator.eq, symints.NE: operator.ne, symints.LT: operator.lt, symints.LE: operator.le,
     }  # fmt: skip
 
     def evaluate() -> int:
         stack: list[int] = []
-        while (op := next(words)) != standins.END:
-            if op == standins.CONST:
+        while (op := next(words)) != symints.END:
+            if op == symints.CONST:
                 stack.append(next(words))
-            elif op == standins.SIZE:
+            elif op == symints.SIZE:
                 stack.append(flat[next(words) + 1][next(words)])
-            elif op == standins.STRIDE:
+            elif op == symints.STRIDE:
                 stack.append(flat[next(words) + 2][next(words)])
-            elif op == standins.VALUE:
+            elif op == symints.VALUE:
                 stack.append(flat[next(words)])
             else:
                 b, a = stack.pop(), stack.pop()
@@ -97,11 +97,11 @@ SIZES = [
 def test_a_plan_says_what_its_body_says(body: Callable[..., Any], first: Any) -> None:
     x, y, k = torch.empty(first[0]), torch.empty(first[1]), first[2]
 
-    def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
+    def arguments(trace: symints.Trace) -> tuple[list[object], dict[str, object]]:
         tensors: list[object] = [
             standins.TensorIn(trace, t, 3 * i, 0) for i, t in enumerate((x, y))
         ]
-        return [*tensors, standins.Sym(trace, [standins.VALUE, 6], k)], {}
+        return [*tensors, symints.Sym(trace, [symints.VALUE, 6], k)], {}
 
     def real(a: torch.Tensor, b: torch.Tensor, n: int) -> list[Any] | None:
         try:
@@ -138,9 +138,9 @@ def test_a_plan_says_what_its_body_says(body: Callable[..., Any], first: Any) ->
 def test_what_cannot_be_traced_is_not(body: Callable[..., Any]) -> None:
     x = torch.ones(2, 3)
 
-    def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
+    def arguments(trace: symints.Trace) -> tuple[list[object], dict[str, object]]:
         tensors: list[object] = [standins.TensorIn(trace, x, 3 * i, 0) for i in range(2)]
-        return [*tensors, standins.Sym(trace, [standins.VALUE, 6], 1)], {}
+        return [*tensors, symints.Sym(trace, [symints.VALUE, 6], 1)], {}
 
     assert plans.trace(body, arguments, 1, libtorch.dtype_code, libtorch.device_code) is None
 

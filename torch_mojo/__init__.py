@@ -1,21 +1,25 @@
 """Mojo kernels as PyTorch operators, and `torch.compile(backend="max")`."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from torch_mojo import errors
+from torch_mojo import errors, torch_private
 from torch_mojo.library import CustomOpLibrary
 from torch_mojo.op import MojoOp, mojo_op
 
 if TYPE_CHECKING:
+    from torch_mojo import functional
     from torch_mojo.compiler.explain import explain
     from torch_mojo.compiler.rules import lowering
 
 __version__ = "0.1.0"
-__all__ = ["CustomOpLibrary", "MojoOp", "errors", "explain", "lowering", "mojo_op"]
+__all__ = ["CustomOpLibrary", "MojoOp", "errors", "explain", "functional", "lowering", "mojo_op"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what belongs to the MAX backend on first use."""
+    """Import what is not always needed on first use."""
+    if name == "functional":
+        return importlib.import_module("torch_mojo.functional")
     if name == "explain":
         from torch_mojo.compiler.explain import explain
 
@@ -25,3 +29,12 @@ def __getattr__(name: str) -> Any:
 
         return lowering
     raise AttributeError(f"module 'torch_mojo' has no attribute {name!r}")
+
+
+def _declare_builtin(name: str) -> None:
+    from torch_mojo.functional import builtin
+
+    builtin.declare(name)
+
+
+torch_private.lazy_namespace("mojo", _declare_builtin)

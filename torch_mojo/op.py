@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import re
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -46,15 +47,17 @@ class MojoOp:
         kernel: str,
         constants: Mapping[str, object] | None = None,
         tags: Sequence[torch.Tag] = (),
+        broadcast: bool = False,
     ) -> None:
         self.qualname = qualname
         self.source = source
         self.arguments = arguments
         self.body = body
-        self.__name__ = qualname.split("::")[1]
+        self.__name__ = qualname.split("::")[1].split(".")[0]
         self.__doc__ = body.__doc__
         self._kernel_name = kernel
         self._constants = constants
+        self._broadcast = broadcast
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self.autograd_info = torch_private.AutogradInfo(None, None)
@@ -70,7 +73,12 @@ class MojoOp:
                 kernel = self.source.kernel(self._kernel_name)
                 place = self.source.user_place(kernel.file, kernel.line) or str(self.source)
                 self._binding = Binding(
-                    self.qualname, self.arguments, kernel, self._constants, place
+                    self.qualname,
+                    self.arguments,
+                    kernel,
+                    self._constants,
+                    place,
+                    broadcast=self._broadcast,
                 )
             return self._binding
 
@@ -155,10 +163,15 @@ class MojoOp:
         torch.library.register_vmap(self.qualname, rule, lib=register.library_of(self.qualname))
         return rule
 
-    def register_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
-        """Cast floating-point tensors (not float64) to `cast_inputs` under autocast on `device_type`."""
-        torch.library.register_autocast(
-            self.qualname, device_type, cast_inputs, lib=register.library_of(self.qualname)
+    def register_autocast(self, device_type: str, cast_inputs: torch.dtype | None = None) -> None:
+        """Cast floating-point tensors (not float64) under autocast on `device_type`.
+
+        Args:
+            device_type: "cpu" or "cuda".
+            cast_inputs: the dtype; without one, what the autocast block in force says.
+        """
+        torch_private.autocast(
+            register.library_of(self.qualname), self.overload, device_type, cast_inputs
         )
 
     def register_fake(self, fake: Callable[..., object] | None = None) -> Any:
@@ -256,7 +269,7 @@ def make_source(
 def find_op(overload: object) -> MojoOp | None:
     """Return the MojoOp behind a torch operator, or None."""
     name = getattr(overload, "name", None)
-    qualname = str(name() if callable(name) else overload).split(".")[0]
+    qualname = str(name() if callable(name) else overload).removesuffix(".default")
     found = register.find(qualname)
     assert found is None or isinstance(found, MojoOp)
     return found
@@ -276,6 +289,7 @@ def mojo_op(
     kernel: str | None = None,
     mutates_args: str | Sequence[str] = (),
     tags: Sequence[torch.Tag] = (),
+    broadcast: bool = False,
 ) -> Callable[[Callable[..., Any]], MojoOp]:
     """Declare a Mojo kernel as the torch operator `qualname`.
 
@@ -288,13 +302,16 @@ def mojo_op(
     parameter. An optional argument needs a compile-time parameter `has_NAME: Bool`.
 
     Args:
-        qualname: `namespace::name`. Declaring one name again replaces the operator.
+        qualname: `namespace::name`, or `namespace::name.overload` for one of several signatures. Declaring
+            one name again replaces the operator.
         source: Mojo text, with a struct under `@extensibility.register("NAME")`.
         path: instead of source, a `.mojo` file, a folder of them, or a `.mojoc`.
         include: folders in which the kernel's imports are looked up.
         kernel: the registered name, if it is not the operator's.
         mutates_args: the arguments that the kernel writes.
         tags: more `torch.Tag`s for the operator.
+        broadcast: the kernel sees its input tensors expanded to the shape of the first output. It is written for
+            inputs of one shape; the body says which shapes go together (`torch.broadcast_shapes`).
 
     Raises:
         KernelNotFoundError: if the source registers no such kernel.
@@ -304,13 +321,13 @@ def mojo_op(
     file = frame.f_code.co_filename if frame else None
     names = dict(frame.f_locals) if frame else {}
     del frame
-    if qualname.count("::") != 1 or not all(p.isidentifier() for p in qualname.split("::")):
+    if not re.fullmatch(r"[^\W\d]\w*::[^\W\d]\w*(\.[^\W\d]\w*)?", qualname):
         raise SignatureError(f"{qualname!r} is no operator name.\nName it 'namespace::name'.")
 
     def declare(body: Callable[..., Any]) -> MojoOp:
         made = make_source(source, path, include, file, qualname)
         schema = schemas.infer(qualname, body, mutates_args, names)
-        name = kernel or qualname.split("::")[1]
-        return MojoOp(qualname, made, schema, body, name, tags=tags)
+        name = kernel or qualname.split("::")[1].split(".")[0]
+        return MojoOp(qualname, made, schema, body, name, tags=tags, broadcast=broadcast)
 
     return declare

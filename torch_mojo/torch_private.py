@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._library.autograd import Info as AutogradInfo
 from torch._library.autograd import make_autograd_impl
+from torch.amp.autocast_mode import _cast
 
 from torch_mojo.errors import ToolchainError
 
@@ -55,6 +56,54 @@ def parse_schema(text: str) -> Any:
     return torch._C.parse_schema(text)
 
 
+class _Namespace(torch._ops._OpNamespace):
+    """A namespace of torch.ops that registers an operator when it is first asked for."""
+
+    def __init__(self, name: str, declare: Callable[[str], None]) -> None:
+        super().__init__(name)
+        self._declare = declare
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            self._declare(name)
+            if name in vars(self):
+                return vars(self)[name]
+        return super().__getattr__(name)
+
+
+def lazy_namespace(name: str, declare: Callable[[str], None]) -> None:
+    """Let `torch.ops.NAME.x` call `declare("x")` before torch looks for the operator."""
+    setattr(torch.ops, name, _Namespace(name, declare))
+
+
+def is_defined(qualname: str) -> bool:
+    """Tell whether an operator overload exists, without binding it to torch.ops."""
+    name, _, overload = qualname.partition(".")
+    try:
+        torch._C._get_schema(name, overload)
+    except RuntimeError:
+        return False
+    return True
+
+
+def find_overload(qualname: str) -> torch._ops.OpOverload | None:
+    """Return the operator overload `namespace::name` or `namespace::name.overload`, or None."""
+    namespace, name = qualname.split("::")
+    packet, _, overload = name.partition(".")
+    return getattr(
+        getattr(getattr(torch.ops, namespace), packet, None), overload or "default", None
+    )
+
+
+def new_overload(qualname: str) -> torch._ops.OpOverload:
+    """Return an overload that has just been defined; what torch keeps of the name's older ones is forgotten."""
+    namespace, name = qualname.split("::")
+    vars(getattr(torch.ops, namespace)).pop(name.partition(".")[0], None)
+    found = find_overload(qualname)
+    assert found is not None
+    return found
+
+
 def privateuse1_name() -> str:
     """Return what the PrivateUse1 device is called in this process."""
     return torch._C._get_privateuse1_backend_name()
@@ -70,6 +119,36 @@ def handle_of_tensor(tensor: torch.Tensor) -> int:
     pointer = _capsule_pointer(_to_handle(tensor), None)
     assert pointer is not None
     return pointer
+
+
+def autocast(
+    library: torch.library.Library,
+    overload: torch._ops.OpOverload,
+    device_type: str,
+    dtype: torch.dtype | None,
+) -> None:
+    """Cast an operator's floating-point tensors under autocast, keyword arguments too.
+
+    torch.library.register_autocast takes one fixed dtype and positional arguments only.
+    """
+    key = getattr(torch._C.DispatchKey, "Autocast" + device_type.upper())
+
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        to = dtype or torch.get_autocast_dtype(device_type)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return overload(
+                *_cast(args, device_type, to),
+                **{k: _cast(v, device_type, to) for k, v in kwargs.items()},
+            )
+
+    overload.py_kernels.pop(key, None)
+    overload.py_impl(key)(cast)
+    library.impl(overload_name(overload), cast, key.name)
+
+
+def overload_name(overload: torch._ops.OpOverload) -> str:
+    """Return `name` or `name.overload`, as a Library takes it."""
+    return overload.name().split("::")[1]
 
 
 def keyset_of(tensor: torch.Tensor) -> Any:
@@ -103,7 +182,7 @@ def bump_versions(
         torch.autograd.graph.increment_version([t for t in flat if t is not None])
         return overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs)
 
-    library.impl(overload._opname, bump, "ADInplaceOrView", with_keyset=True)
+    library.impl(overload_name(overload), bump, "ADInplaceOrView", with_keyset=True)
 
 
 def trace_in_python(

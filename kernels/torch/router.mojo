@@ -53,7 +53,8 @@ comptime ENTRY_ACCELERATOR = 4
 comptime ENTRY_CONTEXT = 5
 comptime ENTRY_DEVICE = 6
 comptime ENTRY_FENCED = 7
-comptime ENTRY_KEY = 8
+comptime ENTRY_RANKS = 8
+comptime ENTRY_KEY = 9
 
 # kinds of an argument
 comptime KIND = 15
@@ -403,8 +404,8 @@ def route(base: Int, index: Int, stack: Int, bump: Bool) -> Int:
         heap = external_call["malloc", Int](need * 2 * 8)
         key_memory = heap
         flat_memory = heap + need * 8
-    # two words before the flat ones are for the context and the stream
-    var call = Call(key_memory, flat_memory + 16)
+    # three words before the flat ones are for the ranks, the context and the stream
+    var call = Call(key_memory, flat_memory + 24)
     for i in range(nargs):
         call.take(load(kinds, i), load(stack, i))
     var message = run_call(base, index, slot, stack, call, out_memory)
@@ -444,6 +445,7 @@ def run_call(base: Int, index: Int, slot: Int, stack: Int, mut call: Call, outs:
         if entry & 1:
             return entry - 1
     var failed = 0
+    store(call.flat, -3, load(entry, ENTRY_RANKS))
     if load(entry, ENTRY_ACCELERATOR) != 0:
         failed = run_on_device(base, entry, call.flat)
     elif load(entry, ENTRY_FUNCTION) != 0:

@@ -68,6 +68,68 @@ def strided[
 
 
 @always_inline
+def rank_of(flat: Int, position: Int) -> Int:
+    """Returns the rank of the tensor at a position among the call's tensors; the router puts four bits for each."""
+    return (load(flat, -3) >> (4 * position)) & 15
+
+
+def expanded[
+    dtype: DType, rank: Int, io: IOSpec, alignment: Int
+](flat: Int, at: Int, own_rank: Int, like: Int, like_rank: Int) -> ManagedTensorSlice[
+    io_spec=io, static_spec=StridedSpec[dtype, rank, alignment]
+]:
+    """Returns the tensor at flat word `at` expanded to the shape of the one at `like`, with ones before it."""
+    var shape = IndexList[rank](1)
+    var strides = IndexList[rank](0)
+    for d in range(like_rank):
+        var to = rank - like_rank + d
+        var own = own_rank - like_rank + d
+        shape[to] = load(load(flat, like + 1), d)
+        if own >= 0 and load(load(flat, at + 1), own) != 1:
+            strides[to] = load(load(flat, at + 2), own)
+    return {_data[dtype](flat, at), shape, strides}
+
+
+def elements(flat: Int, at: Int, rank: Int) -> Int:
+    """Returns how many elements the tensor at flat word `at` has."""
+    var count = 1
+    for d in range(rank):
+        count *= load(load(flat, at + 1), d)
+    return count
+
+
+def is_dense(flat: Int, at: Int, rank: Int) -> Bool:
+    """Tells whether a tensor without overlaps, which a fresh output is, fills its memory."""
+    var extent = 1
+    for d in range(rank):
+        extent += (load(load(flat, at + 1), d) - 1) * load(load(flat, at + 2), d)
+    return extent == elements(flat, at, rank)
+
+
+def same_places(flat: Int, at: Int, rank: Int, like: Int, like_rank: Int) -> Bool:
+    """Tells whether two tensors have the same sizes and strides; the stride of a single element does not count."""
+    if rank != like_rank:
+        return False
+    for d in range(rank):
+        var size = load(load(flat, at + 1), d)
+        if size != load(load(flat, like + 1), d):
+            return False
+        if size != 1 and load(load(flat, at + 2), d) != load(load(flat, like + 2), d):
+            return False
+    return True
+
+
+@always_inline
+def flattened[
+    dtype: DType, io: IOSpec, alignment: Int
+](flat: Int, at: Int, rank: Int) -> ManagedTensorSlice[
+    io_spec=io, static_spec=ContiguousSpec[dtype, 1, alignment]
+]:
+    """Returns the dense tensor at flat word `at` as one dimension, in the order of its memory."""
+    return {_data[dtype](flat, at), IndexList[1](elements(flat, at, rank)), IndexList[1](1)}
+
+
+@always_inline
 def single[
     dtype: DType, io: IOSpec, alignment: Int
 ](flat: Int, at: Int) -> ManagedTensorSlice[

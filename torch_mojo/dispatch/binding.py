@@ -25,10 +25,12 @@ class Binding:
         kernel: Kernel,
         constants: Mapping[str, object] | None = None,
         place: str = "",
+        broadcast: bool = False,
     ) -> None:
         self.qualname = qualname
         self.constants = dict(constants or {})
         self.place = place
+        self.broadcast = broadcast
         self.schema = schema
         self.kernel = kernel
         names = {a.name: i for i, a in enumerate(schema.args)}

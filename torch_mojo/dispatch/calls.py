@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torch_mojo import torch_private
-from torch_mojo.dispatch import libtorch, plans, standins
+from torch_mojo.dispatch import libtorch, plans, symints
 from torch_mojo.dispatch import stack as stacks
 from torch_mojo.dispatch.keys import (
     Key,
@@ -79,7 +79,7 @@ class Calls:
         return built
 
     def _trace(self, keys: list[Key], values: list[object]) -> plans.Plan | None:
-        def arguments(trace: standins.Trace) -> tuple[list[object], dict[str, object]]:
+        def arguments(trace: symints.Trace) -> tuple[list[object], dict[str, object]]:
             at, found = 0, []
             for arg, key, value in zip(self.arguments.args, keys, values, strict=True):
                 seen, words = stand_in(trace, arg, key, value, at)

@@ -24,7 +24,8 @@ class GraphKernel:
         name: the registered name.
         path: the kernel library: a package folder, a `.mojo` file or a `.mojoc`.
         operands: in the kernel's order, `("arg", key)` with the position or the keyword of a tensor argument,
-            or `("scalar", value, dtype name)`.
+            `("scalar", value, dtype name)`, or `("absent", dtype name, rank)` for an optional tensor.
+        broadcast: operands are expanded to the shape of the first result.
         parameters: compile-time parameters; dtypes are torch's.
     """
 
@@ -32,6 +33,7 @@ class GraphKernel:
     path: Path
     operands: tuple[tuple[object, ...], ...]
     parameters: Mapping[str, bool | int | float | str | torch.dtype]
+    broadcast: bool = False
 
 
 def _fake_key(tensor: torch.Tensor) -> TensorKey:
@@ -60,8 +62,6 @@ def graph_kernel(
     tensors = [v for v in values if isinstance(v, torch.Tensor)] + list(outs)
     if any(t.dtype not in TO_MOJO for t in tensors):
         return None
-    if any(isinstance(v, (list, tuple)) for v in values):
-        return None
     keys: list[Key] = [_fake_key(v) if isinstance(v, torch.Tensor) else None for v in values]
     try:
         special = Specialization(binding, keys, values, [_fake_key(t) for t in outs])
@@ -74,7 +74,11 @@ def graph_kernel(
         index = binding.sources[argument.name]
         arg, value = schema.args[index], values[index]
         if arg.base == "Tensor":
-            if value is None or special.seen_rank(argument, keys[index]) is None:
+            if value is None:
+                absent, rank = special.absent(argument)
+                operands.append(("absent", TO_MOJO[absent], rank))
+                continue
+            if special.seen_rank(argument, special.seen[index]) is None:
                 return None
             operands.append(("arg", arg.name if arg.kwarg_only else index))
             continue
@@ -88,4 +92,6 @@ def graph_kernel(
     path = source.library_path(binding.kernel, cache().root / "sources")
     if path is None:
         return None
-    return GraphKernel(binding.kernel.name, path, tuple(operands), special.parameters())
+    return GraphKernel(
+        binding.kernel.name, path, tuple(operands), special.parameters(), binding.broadcast
+    )

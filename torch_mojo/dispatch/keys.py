@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torch_mojo.dispatch import libtorch, plans, standins
+from torch_mojo.dispatch import libtorch, plans, standins, symints
 from torch_mojo.dispatch.schema import IN_KEY, Arg, Schema
 
 CONTIGUOUS, DENSE, STRIDED, REPEATED = range(4)
@@ -88,7 +88,7 @@ def planned_key(plan: plans.Plan, i: int) -> TensorKey:
 
 
 def stand_in(
-    trace: standins.Trace, arg: Arg, key: Key, value: object, at: int
+    trace: symints.Trace, arg: Arg, key: Key, value: object, at: int
 ) -> tuple[object, int]:
     """Return what the body gets for an argument under trace, and the number of its flat words."""
     if arg.base == "Tensor":
@@ -110,17 +110,17 @@ def stand_in(
         assert isinstance(value, list)
         if arg.base == "int":
             return [
-                standins.Sym(trace, [standins.ITEM, at, i], n) for i, n in enumerate(value)
+                symints.Sym(trace, [symints.ITEM, at, i], n) for i, n in enumerate(value)
             ], words
         if arg.base == "float":
-            return [standins.Opaque(v) for v in value], words
+            return [symints.Opaque(v) for v in value], words
         return value, words
     if arg.base == "int":
         assert isinstance(value, int)
-        return standins.Sym(trace, [standins.VALUE, at], value), words
+        return symints.Sym(trace, [symints.VALUE, at], value), words
     if arg.base == "float":
         assert isinstance(value, (int, float))
-        return standins.Opaque(value), words
+        return symints.Opaque(value), words
     return value, words
 
 

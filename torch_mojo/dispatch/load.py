@@ -12,6 +12,7 @@ import torch
 from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.keys import Key, TensorKey
 from torch_mojo.dispatch.router import router
+from torch_mojo.dispatch.shim import Shim
 from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.errors import MojoError
 from torch_mojo.jit import toolchain
@@ -47,6 +48,7 @@ class Built:
     context: int = 0
     device: int = 0
     fenced: bool = False
+    ranks: int = 0
 
 
 @functools.cache
@@ -95,7 +97,7 @@ def load(
         )
     job = Job(
         special.description,
-        special.text(),
+        Shim(special).text(),
         source,
         wrapped=_ON_TORCH_STREAM if gpu else _ON_TORCH_THREADS,
         accelerator=_architecture(special.device) if gpu else None,
@@ -113,5 +115,6 @@ def load(
         accelerator=native.accelerator(index) if gpu else 0,
         context=native.cpu_context() if binding.context and not gpu else 0,
         device=index,
+        ranks=special.packed_ranks(),
         fenced=gpu and not all(_ORDERLESS.fullmatch(n) for n in entry.info["runtime"]),
     )

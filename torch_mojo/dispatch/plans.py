@@ -13,15 +13,8 @@ from typing import Any
 import torch
 
 from torch_mojo import config
-from torch_mojo.dispatch.standins import (
-    END,
-    LIKE,
-    TensorOut,
-    Trace,
-    Untraceable,
-    symbolic,
-    under_trace,
-)
+from torch_mojo.dispatch.standins import LIKE, TensorOut, under_trace
+from torch_mojo.dispatch.symints import END, Trace, Untraceable, symbolic
 
 
 class Plan:

@@ -55,19 +55,18 @@ def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
     Raises:
         SignatureError: if the name is an operator that torch_mojo did not define.
     """
-    namespace, name = op.qualname.split("::")
     with _lock:
-        if op.qualname not in _operators and hasattr(getattr(torch.ops, namespace), name):
+        if op.qualname not in _operators and torch_private.is_defined(op.qualname):
             raise SignatureError(
                 f"[{op.qualname}] is an operator of somebody else already.\nChoose another name."
             )
         if op.qualname in _libraries:
             _libraries.pop(op.qualname)._destroy()
-        library = torch.library.Library(namespace, "FRAGMENT")
+        library = torch.library.Library(op.qualname.split("::")[0], "FRAGMENT")
         library.define(op.arguments.text, tags=(torch.Tag.pt2_compliant_tag, *tags))
         _libraries[op.qualname] = library
         torch.library.register_fake(op.qualname, op.body, lib=library)
-        op.overload = getattr(getattr(torch.ops, namespace), name).default
+        op.overload = torch_private.new_overload(op.qualname)
         if op.arguments.mutable:
             mutated = [a.name for a in op.arguments.args if a.mutated]
             torch_private.bump_versions(library, op.overload, mutated)

@@ -21,7 +21,7 @@ from torch_mojo.jit.cache import cache
 # Word numbers of kernels/torch/router.mojo.
 _SLOT_WORDS, _STATE_WORDS = 16, 16
 _SLOT_NARGS, _SLOT_KINDS, _SLOT_TABLE, _SLOT_RETURNS, _SLOT_FLAGS, _SLOT_NEED = range(6)
-_ENTRY_KEY = 8
+_ENTRY_KEY = 9
 _HAS_LISTS = 1
 
 _MISS = ctypes.CFUNCTYPE(
@@ -49,6 +49,7 @@ class Specialized(Protocol):
     context: int
     device: int
     fenced: bool
+    ranks: int
 
 
 class Operator(Protocol):
@@ -161,6 +162,7 @@ class Slot:
             found.context,
             found.device,
             int(found.fenced),
+            found.ranks,
             *key,
         )
         self._keep.append(entry)
