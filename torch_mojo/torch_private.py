@@ -1,9 +1,11 @@
 """Every private name of torch that this package uses, with the reason."""
 
+import contextlib
 import ctypes
 import functools
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -56,6 +58,20 @@ def parse_schema(text: str) -> Any:
     return torch._C.parse_schema(text)
 
 
+_being_defined = threading.local()
+
+
+@contextlib.contextmanager
+def defining(qualname: str) -> Iterator[None]:
+    """Keep lazy namespaces still while an operator is defined: torch looks whether the name is taken."""
+    before = getattr(_being_defined, "names", ())
+    _being_defined.names = (*before, qualname.split("::")[1].partition(".")[0])
+    try:
+        yield
+    finally:
+        _being_defined.names = before
+
+
 class _Namespace(torch._ops._OpNamespace):
     """A namespace of torch.ops that registers an operator when it is first asked for."""
 
@@ -64,7 +80,7 @@ class _Namespace(torch._ops._OpNamespace):
         self._declare = declare
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
+        if not name.startswith("_") and name not in getattr(_being_defined, "names", ()):
             self._declare(name)
             if name in vars(self):
                 return vars(self)[name]

@@ -1,4 +1,9 @@
-"""The private torch names that the compiler uses, each with the reason."""
+"""The private names of torch and MAX that the compiler uses, each with the reason."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from max.graph import Graph
 
 # DLPack without Tensor.__dlpack__: no Python on the way, and it takes tensors that require grad.
 from torch._C import _from_dlpack as from_dlpack
@@ -10,6 +15,9 @@ from torch._decomp import core_aten_decompositions as core_aten_decompositions
 # Dynamo's way to run AOTAutograd under a backend.
 from torch._dynamo.backends.common import aot_autograd as aot_autograd
 
+# Symbolic sizes for values of a graph that torch did not trace.
+from torch._dynamo.source import ConstantSource as size_source
+
 # The reasons of graph breaks, for explain().
 from torch._dynamo.utils import counters as counters
 
@@ -19,6 +27,10 @@ from torch._guards import TracingContext as TracingContext
 # torch's own type promotion: computation and result dtypes of elementwise operators.
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes as elementwise_dtypes
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx as make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 
 # What the shape environment can prove without a new guard.
 from torch.fx.experimental.symbolic_shapes import statically_known_true as statically_known_true
@@ -36,21 +48,33 @@ from torch.utils._sympy.functions import PythonMod as PythonMod
 # Prints such an expression as Python, so that it can be evaluated without sympy in every call.
 from torch.utils._sympy.printers import PythonPrinter as PythonPrinter
 
+
+def import_kernels(graph: Graph, paths: Iterable[Path]) -> None:
+    """Load kernel packages into a graph that exists already; publicly only `Graph(...)` takes them."""
+    graph._import_kernels(sorted(paths))
+
+
 __all__ = [
     "PROMOTION",
     "CleanDiv",
+    "DimDynamic",
+    "FakeTensorMode",
     "FloorDiv",
     "Identity",
     "Mod",
     "PythonMod",
     "PythonPrinter",
+    "ShapeEnv",
     "TracingContext",
     "aot_autograd",
     "core_aten_decompositions",
     "counters",
     "elementwise_dtypes",
     "from_dlpack",
+    "import_kernels",
+    "make_fx",
     "real_mode",
+    "size_source",
     "statically_known_true",
     "to_dlpack",
 ]

@@ -178,7 +178,7 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
         for i, tensor in frozen.items():
             env[holders[i]] = bake(tensor, device_ref(tensor.device))
         for node in body:
-            env[node] = _lower(node, env, names, wanted)
+            env[node] = lower_node(node, env, names, wanted)
         outputs, results = [], []
         for out in _returned(gm):
             plan, result = _finish(_value(out), env[out], names)
@@ -225,9 +225,20 @@ def _returned(gm: fx.GraphModule) -> list[fx.Node]:
     return list(next(n for n in gm.graph.nodes if n.op == "output").args[0])
 
 
-def _lower(
+def lower_node(
     node: fx.Node, env: dict[fx.Node, Any], names: symbols.Names, wanted: dict[fx.Node, None]
 ) -> Any:
+    """Put one node into the graph under construction.
+
+    Args:
+        node: a call of an operator, or of getitem.
+        env: the graph values of the nodes before it.
+        names: the dimensions of torch's symbols.
+        wanted: number-valued nodes that are graph values as well.
+
+    Raises:
+        ImportFailed: with the reason.
+    """
     if node.target is operator.getitem:
         return env[node.args[0]][node.args[1]]  # type: ignore[index]
 

@@ -71,6 +71,10 @@ class Names:
         """Return the dimension name of `symbol`."""
         return self.of.setdefault(symbol, f"s{len(self.of)}")
 
+    def of_symbol(self, symbol: sympy.Symbol) -> Dim:
+        """Return the dimension of a symbol."""
+        return Dim(self.name(symbol))
+
     def dim(self, size: Size) -> Dim:
         """Return the dimension of `size`.
 
@@ -83,7 +87,7 @@ class Names:
         if e.is_Integer:
             return Dim(int(e))
         if isinstance(e, sympy.Symbol):
-            return Dim(self.name(e))
+            return self.of_symbol(e)
         if isinstance(e, Identity):
             return self._dim(e.args[0])
         args = [self._dim(a) for a in e.args] if isinstance(e, _EXPRESSIBLE) else []

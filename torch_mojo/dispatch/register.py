@@ -55,7 +55,7 @@ def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
     Raises:
         SignatureError: if the name is an operator that torch_mojo did not define.
     """
-    with _lock:
+    with _lock, torch_private.defining(op.qualname):
         if op.qualname not in _operators and torch_private.is_defined(op.qualname):
             raise SignatureError(
                 f"[{op.qualname}] is an operator of somebody else already.\nChoose another name."

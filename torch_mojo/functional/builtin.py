@@ -44,7 +44,6 @@ class Function(Generic[P, R]):
         self.file = file
         self._body = body
         self._op: Callable[P, R] | None = None
-        self._declaring = False
         _functions.setdefault(name.partition(".")[0], []).append(self)
 
     @property
@@ -53,11 +52,7 @@ class Function(Generic[P, R]):
         if self._op is None:
             with _lock:
                 if self._op is None:
-                    self._declaring = True
-                    try:
-                        self._op = self._declare()
-                    finally:
-                        self._declaring = False
+                    self._op = self._declare()
         return self._op
 
     def _declare(self) -> Callable[P, R]:
@@ -164,12 +159,12 @@ class Composition(Function[P, R]):
     def _declare(self) -> Callable[P, R]:
         name = self.qualname.split("::")[1]
         library = torch.library.Library(NAMESPACE, "FRAGMENT")
-        library.define(
-            schemas.infer(self.qualname, self._body, ()).text, tags=(torch.Tag.pt2_compliant_tag,)
-        )
-        library.impl(name, self._body, "CompositeImplicitAutograd")
-        self._library = library  # collected, it would take the operator with it
-        return torch_private.new_overload(self.qualname)
+        text = schemas.infer(self.qualname, self._body, ()).text
+        with torch_private.defining(self.qualname):
+            library.define(text, tags=(torch.Tag.pt2_compliant_tag,))
+            library.impl(name, self._body, "CompositeImplicitAutograd")
+            self._library = library  # collected, it would take the operator with it
+            return torch_private.new_overload(self.qualname)
 
 
 def kernel(
@@ -227,8 +222,8 @@ def functions() -> dict[str, list[Function[..., Any]]]:
 
 
 def declare(name: str) -> None:
-    """Register all overloads of a built-in function for torch, if it is one."""
+    """Register all overloads of a built-in function for torch, if it is one and the user has none of that name."""
     with _lock:
         for function in _functions.get(name, ()):
-            if not function._declaring:  # torch asks for the name once more on the way
+            if not torch_private.is_defined(function.qualname):
                 _ = function.op
