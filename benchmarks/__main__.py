@@ -14,11 +14,17 @@ from typing import Any
 import torch
 
 import torch_mojo
-from benchmarks import cold, cpu, gpu
+from benchmarks import bench_islands, builtin, cold, cpu, gpu
 from benchmarks.timing import FULL, QUICK, Row, table
 
 RESULTS = Path(__file__).parent / "results"
-PARTS = {"cpu": cpu.rows, "cold": cold.rows, "gpu": gpu.rows}
+PARTS = {
+    "cpu": cpu.rows,
+    "cold": cold.rows,
+    "gpu": gpu.rows,
+    "islands": bench_islands.rows,
+    "kernels": builtin.rows,
+}
 
 
 def _processor() -> str:
@@ -47,9 +53,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _measure(parts: Sequence[str], quick: bool) -> Iterator[Row]:
+def _measure(parts: Sequence[str], quick: bool, kernels: Sequence[str]) -> Iterator[Row]:
+    effort = QUICK if quick else FULL
     for part in parts:
-        for row in PARTS[part](QUICK if quick else FULL):
+        for row in builtin.rows(effort, kernels) if part == "kernels" else PARTS[part](effort):
             print(f"{row.group}: {row.name}", file=sys.stderr, flush=True)
             yield row
 
@@ -61,10 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the JSON goes")
     only = "one part; may be repeated"
     parser.add_argument("--only", choices=tuple(PARTS), action="append", help=only)
+    named = "of the part kernels, only this one; may be repeated"
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help=named)
     args = parser.parse_args(argv)
     date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     on = machine()
-    rows = list(_measure(args.only or tuple(PARTS), args.quick))
+    parts = args.only or (("kernels",) if args.kernel else tuple(PARTS))
+    rows = list(_measure(parts, args.quick, args.kernel))
     words = [date[:19].replace(":", ""), "cuda" if torch.cuda.is_available() else "cpu"]
     words += ["quick"] if args.quick else []
     out = args.out or RESULTS / f"{'-'.join(words)}.json"

@@ -183,7 +183,7 @@ def _import(name: str) -> ModuleType:
         raise MojoError(f"{name} cannot be imported: {type(e).__name__}: {e}") from e
 
 
-def _doc(op: MojoOp) -> list[str]:
+def _doc(op: object) -> list[str]:
     return inspect.cleandoc(op.__doc__ or "(no docstring)").splitlines()
 
 
@@ -205,10 +205,13 @@ def _print_op(op: MojoOp) -> None:
 
 
 def ops(what: str | None) -> int:
-    """Print the operators that a module declares (without one, the demo's), or one operator."""
+    """Print the operators that a module declares (without one, the built-in ones and the demo's), or one operator."""
+    from torch_mojo.functional import builtin
+
     before = declared()
     if what is None or "::" in what:
         importlib.import_module("torch_mojo.demo")
+        importlib.import_module("torch_mojo.functional")
     else:
         module = _import(what)
         mine = {n: op for n, op in declared().items() if before.get(n) is not op}
@@ -217,14 +220,31 @@ def ops(what: str | None) -> int:
             raise MojoError(f"{what} declares no operator. Declare one with torch_mojo.mojo_op.")
         _print_ops(mine)
         return 0
+    builtins = {f.qualname: f for group in builtin.functions().values() for f in group}
     if what is None:
-        _print_ops(declared())
+        for _, f in sorted(builtins.items()):
+            print(f"{f.schema}\n    {_doc(f)[0]}\n    {f.file}")
+        _print_ops({n: op for n, op in declared().items() if n not in builtins})
         return 0
-    op = declared().get(what)
-    if op is None:
-        have = ", ".join(sorted(declared()))
+    overloads = [f for n, f in sorted(builtins.items()) if what in (n, n.partition(".")[0])]
+    found = [declared().get(f.qualname, f) if f.schema else f for f in overloads]
+    found = found or [op for n, op in declared().items() if n == what]
+    if not found:
+        have = ", ".join(sorted({*declared(), *builtins}))
         raise MojoError(f"There is no operator {what}; there are {have}.")
-    _print_op(op)
+    for op in found:
+        if isinstance(op, MojoOp):
+            _print_op(op)
+        else:
+            print(
+                "\n".join(
+                    [
+                        op.schema,
+                        *(f"    {x}".rstrip() for x in _doc(op)),
+                        f"  composed in {op.file}",
+                    ]
+                )
+            )
     return 0
 
 
