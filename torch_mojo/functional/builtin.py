@@ -44,15 +44,17 @@ class Function(Generic[P, R]):
         self.file = file
         self._body = body
         self._op: Callable[P, R] | None = None
-        _functions.setdefault(name.partition(".")[0], []).append(self)
+        _functions.setdefault(_plain(self.qualname), []).append(self)
 
     @property
     def op(self) -> Callable[P, R]:
         """The operator for torch tensors, registered now if it was not."""
         if self._op is None:
             with _lock:
-                if self._op is None:
-                    self._op = self._declare()
+                for function in _functions[_plain(self.qualname)]:  # in order: torch takes the first that fits
+                    if function is self or not torch_private.is_defined(function.qualname):
+                        function._op = function._op or function._declare()
+        assert self._op is not None
         return self._op
 
     def _declare(self) -> Callable[P, R]:
@@ -74,17 +76,32 @@ class Function(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator, or put it into the MAX graph that is being built."""
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, torch.Tensor):
-                break
-            if type(value).__module__.startswith("max."):
-                from torch_mojo.compiler.inline import call
+        if torch.compiler.is_compiling():
+            return _traced(self.qualname)(*args, **kwargs)
+        if not (args and isinstance(args[0], torch.Tensor)):
+            for value in (*args, *kwargs.values()):
+                if type(value).__module__.startswith("max."):
+                    from torch_mojo.compiler.inline import call
 
-                return call(self.op, args, kwargs)
-        return self.op(*args, **kwargs)
+                    return call(self.op, args, kwargs)
+        return (self._op or self.op)(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<torch_mojo.functional.{self.__name__}>"
+
+
+@torch.compiler.assume_constant_result
+def _traced(qualname: str) -> torch._ops.OpOverload:
+    """Return the operator for Dynamo, which cannot follow its registration."""
+    (function,) = (f for f in _functions[_plain(qualname)] if f.qualname == qualname)
+    _ = function.op
+    found = torch_private.find_overload(qualname)
+    assert found is not None
+    return found
+
+
+def _plain(qualname: str) -> str:
+    return qualname.split("::")[1].partition(".")[0]
 
 
 class Kernel(Function[P, R]):
