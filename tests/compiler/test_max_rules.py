@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from packing import Compiles, compile_max
 
 from torch_mojo.compiler import custom, rules
 from torch_mojo.compiler.rules import lowering
+from torch_mojo.dispatch.graph import GraphKernel
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -60,23 +60,13 @@ def test_user_lowering_wins(clean_rules: None, compiles: Compiles) -> None:
     assert len(compiles) == 1
 
 
-@dataclass
-class FakeKernel:
-    """What an operator's `graph_kernel` returns."""
-
-    name: str
-    path: Path
-    operands: list[tuple[Any, ...]]
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
 class FakeOp:
     """A Mojo operator, as the compiler sees one."""
 
-    def graph_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> FakeKernel:
+    def graph_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> GraphKernel:
         """Return the kernel for these fakes."""
         assert args[0].shape == out.shape
-        return FakeKernel("my_add", KERNELS, [("arg", 0), ("arg", 1)])
+        return GraphKernel("my_add", KERNELS, (("arg", 0), ("arg", 1)), {})
 
 
 def test_a_mojo_kernel_in_the_graph(monkeypatch: pytest.MonkeyPatch, compiles: Compiles) -> None:
