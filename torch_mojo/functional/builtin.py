@@ -44,6 +44,7 @@ class Function(Generic[P, R]):
         self.file = file
         self._body = body
         self._op: Callable[P, R] | None = None
+        self._overload: Any = None
         _functions.setdefault(_plain(self.qualname), []).append(self)
 
     @property
@@ -54,6 +55,7 @@ class Function(Generic[P, R]):
                 for function in _functions[_plain(self.qualname)]:  # in order: torch takes the first that fits
                     if function is self or not torch_private.is_defined(function.qualname):
                         function._op = function._op or function._declare()
+                        function._overload = torch_private.find_overload(function.qualname)
         assert self._op is not None
         return self._op
 
@@ -64,9 +66,7 @@ class Function(Generic[P, R]):
     def schema(self) -> str:
         """The operator's schema, as text."""
         _ = self.op
-        found = torch_private.find_overload(self.qualname)
-        assert found is not None
-        return str(found._schema)
+        return str(self._overload._schema)
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -77,7 +77,8 @@ class Function(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator, or put it into the MAX graph that is being built."""
         if torch.compiler.is_compiling():
-            return _traced(self.qualname)(*args, **kwargs)
+            _register(self.qualname)
+            return self._overload(*args, **kwargs)
         if not (args and isinstance(args[0], torch.Tensor)):
             for value in (*args, *kwargs.values()):
                 if type(value).__module__.startswith("max."):
@@ -91,13 +92,11 @@ class Function(Generic[P, R]):
 
 
 @torch.compiler.assume_constant_result
-def _traced(qualname: str) -> torch._ops.OpOverload:
-    """Return the operator for Dynamo, which cannot follow its registration."""
-    (function,) = (f for f in _functions[_plain(qualname)] if f.qualname == qualname)
-    _ = function.op
-    found = torch_private.find_overload(qualname)
-    assert found is not None
-    return found
+def _register(qualname: str) -> bool:
+    """Register an operator while Dynamo traces a call of it: it cannot follow the registration itself."""
+    for function in _functions[_plain(qualname)]:
+        _ = function.op
+    return True
 
 
 def _plain(qualname: str) -> str:
