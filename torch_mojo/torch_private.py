@@ -75,6 +75,8 @@ def defining(qualname: str) -> Iterator[None]:
 class _Namespace(torch._ops._OpNamespace):
     """A namespace of torch.ops that registers an operator when it is first asked for."""
 
+    __module__ = torch._ops.__name__  # FX prints and imports operators by it
+
     def __init__(self, name: str, declare: Callable[[str], None]) -> None:
         super().__init__(name)
         self._declare = declare

@@ -159,3 +159,19 @@ def test_functions_are_called_from_several_threads_in_eager_torch() -> None:
     for t in threads:
         t.join()
     assert sorted(found) == [100.0, 200.0, 300.0, 400.0]
+
+
+def test_dynamo_and_export_see_the_operator() -> None:
+    out = run(
+        "import torch, torch_mojo\n"
+        "from torch_mojo import functional as F\n"
+        "class M(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return F.ceil(x * 2) + 1\n"
+        "x = torch.randn(3)\n"
+        "f = torch.compile(M(), backend='eager', fullgraph=True)\n"
+        "print(torch.equal(f(x), (x * 2).ceil() + 1))\n"
+        "print([str(n.target) for n in torch.export.export(M(), (x,)).graph.nodes if 'ceil' in n.name])\n"
+        "print(torch.fx.symbolic_trace(torch.export.export(M(), (x,)).module())(x).shape)\n"
+    )
+    assert out.split("\n")[:2] == ["True", "['mojo.ceil.default']"]
