@@ -120,17 +120,32 @@ class Source:
     def library_path(self, kernel: Kernel, store: Path) -> Path | None:
         """Return what MAX loads as the library with this kernel: a package, or a `.mojoc`.
 
-        A single file becomes a package in `store`. None if MAX could not find what the kernel imports.
+        A single file becomes a package in `store`, with the files beside it that it imports. None if MAX could
+        not find what the kernel imports.
         """
         if self.precompiled or (self.origin / "__init__.mojo").exists():
             return self.origin
         file = self.roots[kernel.module]
-        if _closure([file], self.search) != {file}:
-            return None
-        text = file.read_text()
-        digest = hashlib.sha256(text.encode()).hexdigest()[:24]
-        package = store / f"package_{digest}" / kernel.module
-        _write(package / "__init__.mojo", text)
+        files = sorted(_closure([file], self.search))
+        siblings = "|".join(f.stem for f in files if f != file)
+        texts: dict[str, str] = {}
+        for path in files:
+            text = path.read_text() if path.suffix in MOJO_SUFFIXES else ""
+            if path.parent != file.parent or not text:
+                return None
+            if siblings:
+                if re.search(rf"^\s*import\s+({siblings})\b", text, re.M):
+                    return None
+                text = re.sub(
+                    rf"^(\s*from\s+)({siblings})(\s+import\b)", r"\1.\2\3", text, flags=re.M
+                )
+            texts["__init__.mojo" if path == file else path.name] = text
+        digest = hashlib.sha256(
+            "\0".join(f"{n}\0{t}" for n, t in texts.items()).encode()
+        ).hexdigest()
+        package = store / f"package_{digest[:24]}" / kernel.module
+        for name, text in texts.items():
+            _write(package / name, text)
         return package
 
     def user_place(self, path: str, line: int) -> str | None:
