@@ -18,6 +18,7 @@ from torch_mojo.dispatch.keys import (
     tensor_key,
 )
 from torch_mojo.dispatch.load import Built, load
+from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.errors import SignatureError
 
 if TYPE_CHECKING:
@@ -52,26 +53,13 @@ class Calls:
             return self._build(keys, values, reader.outputs())
         plan = self._trace(keys, values)
         if plan is None:
-            self._check_early(keys, values)
+            Specialization(self._op.binding, keys, values, ())  # what no outputs could make right
             return Built("its body makes the outputs")
         built = self._build(
             keys, values, [planned_key(plan, i) for i in range(self.arguments.returns)]
         )
         built.plan = plan.words
         return built
-
-    def _check_early(self, keys: list[Key], values: list[object]) -> None:
-        """Refuse what no outputs could make right, before the body runs on it."""
-        binding = self._op.binding
-        for name, key in zip((a.name for a in self.arguments.args), keys, strict=True):
-            argument = next((a for a in binding.kernel.arguments if a.name == name), None)
-            if isinstance(key, TensorKey) and argument is not None:
-                wanted = argument.constraints.get("rank", "")
-                if wanted.isdigit() and int(wanted) != key.rank:
-                    raise SignatureError(
-                        f"[{self.qualname}] {name} has rank {key.rank}; the kernel takes rank {wanted}.\n"
-                        f"Reshape it to {wanted} dimension(s)."
-                    )
 
     def _build(self, keys: list[Key], values: list[object], outs: list[TensorKey]) -> Built:
         built = load(self._op.binding, self._op.source, keys, values, outs)

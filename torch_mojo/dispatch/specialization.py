@@ -23,7 +23,7 @@ class Specialization:
     """The kernel for one key.
 
     `keys` and `outs` say what the tensors are, `seen` what rank the kernel sees of each argument: that of the
-    first output if inputs are broadcast.
+    first output if inputs are broadcast. Without `outs`, only the inputs are checked.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Specialization:
                 ]
             elif key is not None:
                 found.append((arg.name, key, by_name.get(arg.name)))
-        for argument, key in zip(self.binding.outputs, self.outs, strict=True):
+        for argument, key in zip(self.binding.outputs, self.outs, strict=bool(self.outs)):
             found.append((f"output {argument.name}", key, argument))
         return found
 

@@ -199,7 +199,9 @@ def parse(text: str, module: str, file: str = "") -> list[Kernel]:
                 tuple(_argument(p) for p in split(argument_text) if p not in ("*", "/")),
                 file,
                 clean.count("\n", 0, execute.start()) + 1,
-                " ".join(text[execute.start() : stop].split()),
+                re.sub(
+                    r"(?<=[\[(]) |,? (?=[\])])", "", " ".join(text[execute.start() : stop].split())
+                ),
             )
         )
     return kernels
