@@ -3,6 +3,22 @@
 The same functions are `torch.ops.mojo.*`.
 """
 
+from torch_mojo.functional.bitwise import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+)
 from torch_mojo.functional.rounding import ceil
 
-__all__ = ["ceil"]
+__all__ = [
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+]
