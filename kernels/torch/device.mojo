@@ -7,37 +7,83 @@ wait for it, so side streams, the caching allocator and graph capture stay right
 """
 
 from std.ffi import external_call
-from std.memory import OpaquePointer, Pointer
+from std.memory import Pointer, stack_allocation
 
-from max.gpu.host import DeviceContext, DeviceEvent, DeviceStream
+from max.gpu.host import DeviceContext, DeviceStream
 
-from torch.words import load
+from torch.words import WordPtr, function_at, load, pointer, store
 
 comptime MUTEX_BYTES = 64
 comptime OWN = -1
+comptime DISABLE_TIMING = 2
+
+# CUDA's driver itself: the runtime's events cost four more locks and context switches a call
+comptime EventCreate = def(event: WordPtr, flags: UInt32) thin abi("C") -> Int32
+comptime EventRecord = def(event: Int, stream: Int) thin abi("C") -> Int32
+comptime StreamWaitEvent = def(stream: Int, event: Int, flags: UInt32) thin abi("C") -> Int32
+
+
+@fieldwise_init
+struct Fence(ImplicitlyCopyable, Movable):
+    """One event, and the driver's functions for it."""
+
+    var event: Int
+    var record: Int
+    var wait: Int
+
+    @staticmethod
+    def create(driver: Int) raises -> Self:
+        """Makes an event; `driver` is the address of three functions: create, record, wait."""
+        var made = stack_allocation[1, Int]()
+        check(function_at[EventCreate](load(driver, 0))(pointer(Int(made)), DISABLE_TIMING))
+        return {load(Int(made), 0), load(driver, 1), load(driver, 2)}
+
+    def order(self, first: Int, then: Int) raises:
+        """Makes what comes next on the stream `then` wait for what is now on `first`."""
+        check(function_at[EventRecord](self.record)(self.event, first))
+        check(function_at[StreamWaitEvent](self.wait)(then, self.event, 0))
+
+
+def check(code: Int32) raises:
+    if code != 0:
+        raise Error("CUDA's driver returned error ", code, " while ordering two streams")
+
+
+def raw_stream(stream: DeviceStream) raises -> Int:
+    """Returns the CUstream of the runtime's stream."""
+    var found = stack_allocation[1, Int]()
+    store(Int(found), 0, 0)
+    var failed = external_call["AsyncRT_DeviceStream_cuda_stream", Int](
+        pointer(Int(found)), load(Int(Pointer(to=stream)), 0)
+    )
+    if failed != 0:
+        raise Error("the runtime does not tell its CUDA stream")
+    return load(Int(found), 0)
 
 
 struct Accelerator(Movable):
-    """One CUDA device: MAX's context and stream, two events, and torch's streams as MAX knows them.
+    """One CUDA device: MAX's context and stream, two fences, and torch's streams as MAX knows them.
 
     `current` is the position of the stream that takes the launches of the call in progress; OWN is the context's.
     """
 
     var context: DeviceContext
     var own: DeviceStream
-    var before: DeviceEvent
-    var after: DeviceEvent
+    var raw: Int
+    var before: Fence
+    var after: Fence
     var known: List[Int]
     var streams: List[DeviceStream]
     var current: Int
     var mutex: Int
     var next: Int
 
-    def __init__(out self, index: Int, next: Int) raises:
+    def __init__(out self, index: Int, driver: Int, next: Int) raises:
         self.context = DeviceContext(index, api="cuda")
         self.own = self.context.stream()
-        self.before = self.context.create_event()
-        self.after = self.context.create_event()
+        self.raw = raw_stream(self.own)
+        self.before = Fence.create(driver)
+        self.after = Fence.create(driver)
         self.known = List[Int]()
         self.streams = List[DeviceStream]()
         self.current = OWN
@@ -75,15 +121,13 @@ struct Accelerator(Movable):
         """Chooses the stream of a call: the one at position `i`, or the context's, which then waits for it."""
         self.current = i
         if fenced:
-            self.streams[i].record_event(self.before)
-            self.own.enqueue_wait_for(self.before)
+            self.before.order(self.known[i], self.raw)
             self.current = OWN
 
     def leave(mut self, i: Int, fenced: Bool) raises:
         """Makes the stream at position `i` wait for what the kernel put on the context's."""
         if fenced:
-            self.own.record_event(self.after)
-            self.streams[i].enqueue_wait_for(self.after)
+            self.after.order(self.raw, self.known[i])
 
     def lock(self):
         """All threads share the events and the current stream: a call keeps them to itself."""
@@ -104,10 +148,13 @@ def new_cpu_context() raises -> Int:
     return address
 
 
-def new_accelerator(index: Int, next: Int) raises -> Int:
-    """Returns the address of an Accelerator that lives as long as the process."""
+def new_accelerator(index: Int, driver: Int, next: Int) raises -> Int:
+    """Returns the address of an Accelerator that lives as long as the process.
+
+    The device must be torch's current one: events belong to it.
+    """
     var address = external_call["malloc", Int](4096)
-    AcceleratorPtr(unsafe_from_address=address).unsafe_write(Accelerator(index, next))
+    AcceleratorPtr(unsafe_from_address=address).unsafe_write(Accelerator(index, driver, next))
     return address
 
 

@@ -552,11 +552,11 @@ def tm_cpu_context(message: Int) abi("C") -> Int:
 
 
 @export
-def tm_accelerator(index: Int, message: Int) abi("C") -> Int:
-    """Makes the context of one CUDA device; failures as for tm_cpu_context."""
+def tm_accelerator(index: Int, driver: Int, message: Int) abi("C") -> Int:
+    """Makes the context of one CUDA device; `driver` as for Fence.create, failures as for tm_cpu_context."""
     var base = state()
     try:
-        var made = new_accelerator(index, load(base, STATE_ACCELERATORS))
+        var made = new_accelerator(index, driver, load(base, STATE_ACCELERATORS))
         store(base, STATE_ACCELERATORS, made)
         return made
     except e:
@@ -583,30 +583,18 @@ def wrap_parallelism() abi("C") -> UInt32:
 
 @export("__wrap_AsyncRT_DeviceContext_enqueueFunctionDirect")
 def wrap_launch(
-    context: Int,
-    function: Int,
-    grid_x: UInt32,
-    grid_y: UInt32,
-    grid_z: UInt32,
-    block_x: UInt32,
-    block_y: UInt32,
-    block_z: UInt32,
-    shared_bytes: UInt32,
-    attributes: Int,
-    attribute_count: UInt32,
-    arguments: Int,
-    argument_count: UInt32,
-    argument_sizes: Int,
+    context: Int, function: Int, grid_x: UInt32, grid_y: UInt32, grid_z: UInt32, block_x: UInt32,
+    block_y: UInt32, block_z: UInt32, shared_bytes: UInt32, attributes: Int,
+    attribute_count: UInt32, arguments: Int, argument_count: UInt32, argument_sizes: Int
 ) abi("C") -> Int:
     """Launches on the stream of the call in progress, whose accelerator is locked."""
     var stream = launch_on(load(state(), STATE_ACCELERATORS), context)
-    comptime PREFIX = "AsyncRT_Device"
     if stream != 0:
-        return external_call[PREFIX + "Stream_enqueueFunctionDirect", Int](
+        return external_call["AsyncRT_DeviceStream_enqueueFunctionDirect", Int](
             stream, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
             attributes, attribute_count, arguments, argument_count, argument_sizes,
         )
-    return external_call[PREFIX + "Context_enqueueFunctionDirect", Int](
+    return external_call["AsyncRT_DeviceContext_enqueueFunctionDirect", Int](
         context, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
         attributes, attribute_count, arguments, argument_count, argument_sizes,
     )

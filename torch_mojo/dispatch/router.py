@@ -262,11 +262,22 @@ class Router:
         with self._lock:
             if index not in self._devices:
                 self._devices[index] = (
-                    self._make("tm_cpu_context")
-                    if index < 0
-                    else self._make("tm_accelerator", ctypes.c_int64(index))
+                    self._make("tm_cpu_context") if index < 0 else self._make_accelerator(index)
                 )
             return self._devices[index]
+
+    def _make_accelerator(self, index: int) -> int:
+        names = ("cuEventCreate", "cuEventRecord", "cuStreamWaitEvent")
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+            found = [ctypes.cast(getattr(library, n), ctypes.c_void_p).value or 0 for n in names]
+        except (OSError, AttributeError) as e:
+            raise ToolchainError(
+                f"CUDA's driver library has no event functions: {e}.\nInstall the NVIDIA driver."
+            ) from e
+        driver = (ctypes.c_int64 * len(names))(*found)
+        with torch.cuda.device(index):
+            return self._make("tm_accelerator", ctypes.c_int64(index), driver)
 
     def _make(self, name: str, *args: object) -> int:
         message = ctypes.c_int64()
