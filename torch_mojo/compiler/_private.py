@@ -38,6 +38,10 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true as stati
 # Compiling happens under torch's fake mode; constants must be real tensors.
 from torch.utils._python_dispatch import _disable_current_modes as real_mode
 
+# Arguments and results in lists and dicts.
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
+
 # torch's own sympy functions for sizes.
 from torch.utils._sympy.functions import CleanDiv as CleanDiv
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
@@ -77,4 +81,6 @@ __all__ = [
     "size_source",
     "statically_known_true",
     "to_dlpack",
+    "tree_leaves",
+    "tree_map",
 ]

@@ -10,12 +10,20 @@ from max.experimental.realization_context import ensure_context, in_graph_contex
 from max.experimental.tensor import Tensor, current_realization_context
 from max.graph import Dim, Graph, StaticDim, TensorValue
 from torch import fx
-from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_mojo.errors import SignatureError, UnsupportedOpError
 
 from . import custom, symbols
-from ._private import DimDynamic, FakeTensorMode, ShapeEnv, import_kernels, make_fx, size_source
+from ._private import (
+    DimDynamic,
+    FakeTensorMode,
+    ShapeEnv,
+    import_kernels,
+    make_fx,
+    size_source,
+    tree_leaves,
+    tree_map,
+)
 from .backend import decompositions
 from .importer import ImportFailed, lower_node
 from .types import TORCH_DTYPES
