@@ -3,6 +3,12 @@
 The same functions are `torch.ops.mojo.*`.
 """
 
+from torch_mojo.functional.activation import (
+    gelu_backward,
+    gelu_double_backward,
+    silu_mul,
+    silu_mul_backward,
+)
 from torch_mojo.functional.bitwise import (
     bitwise_and,
     bitwise_left_shift,
@@ -21,4 +27,8 @@ __all__ = [
     "bitwise_right_shift",
     "bitwise_xor",
     "ceil",
+    "gelu_backward",
+    "gelu_double_backward",
+    "silu_mul",
+    "silu_mul_backward",
 ]
