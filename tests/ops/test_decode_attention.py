@@ -28,7 +28,9 @@ def reference(
 def sample(batch: int, kv: int, capacity: int, *lengths: int) -> Sample:
     """Two heads of 20 features for each one of the cache: vectors and what is left of them."""
     caches = (torch.randn(batch, kv, capacity, 20) for _ in range(2))
-    return Sample((torch.randn(batch, 2 * kv, 20), *caches, torch.tensor(lengths, dtype=torch.int64)))
+    return Sample(
+        (torch.randn(batch, 2 * kv, 20), *caches, torch.tensor(lengths, dtype=torch.int64))
+    )
 
 
 SAMPLES = [

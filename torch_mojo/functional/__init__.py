@@ -9,6 +9,7 @@ from torch_mojo.functional.activation import (
     silu_mul,
     silu_mul_backward,
 )
+from torch_mojo.functional.attention import scaled_dot_product_attention
 from torch_mojo.functional.bitwise import (
     bitwise_and,
     bitwise_left_shift,
@@ -17,6 +18,8 @@ from torch_mojo.functional.bitwise import (
     bitwise_right_shift,
     bitwise_xor,
 )
+from torch_mojo.functional.decode import decode_attention
+from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
 
 __all__ = [
@@ -27,8 +30,12 @@ __all__ = [
     "bitwise_right_shift",
     "bitwise_xor",
     "ceil",
+    "decode_attention",
     "gelu_backward",
     "gelu_double_backward",
+    "rotary_embedding",
+    "rotary_embedding_backward",
+    "scaled_dot_product_attention",
     "silu_mul",
     "silu_mul_backward",
 ]
