@@ -19,6 +19,7 @@ from torch_mojo.functional.bitwise import (
     bitwise_xor,
 )
 from torch_mojo.functional.decode import decode_attention
+from torch_mojo.functional.linear_algebra import inv3x3, inv3x3_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
 
@@ -33,6 +34,8 @@ __all__ = [
     "decode_attention",
     "gelu_backward",
     "gelu_double_backward",
+    "inv3x3",
+    "inv3x3_backward",
     "rotary_embedding",
     "rotary_embedding_backward",
     "scaled_dot_product_attention",
