@@ -20,10 +20,13 @@ from torch_mojo.functional.bitwise import (
 )
 from torch_mojo.functional.decode import decode_attention
 from torch_mojo.functional.linear_algebra import inv3x3, inv3x3_backward
+from torch_mojo.functional.pooling import adaptive_avg_pool2d, adaptive_avg_pool2d_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
 
 __all__ = [
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward",
     "bitwise_and",
     "bitwise_left_shift",
     "bitwise_not",
