@@ -23,6 +23,10 @@ from torch_mojo.functional.linear_algebra import inv3x3, inv3x3_backward
 from torch_mojo.functional.pooling import adaptive_avg_pool2d, adaptive_avg_pool2d_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
+from torch_mojo.functional.topk import (
+    topk,
+    topk_backward,
+)
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -44,4 +48,6 @@ __all__ = [
     "scaled_dot_product_attention",
     "silu_mul",
     "silu_mul_backward",
+    "topk",
+    "topk_backward",
 ]
