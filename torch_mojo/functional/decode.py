@@ -43,11 +43,14 @@ def _check(
     query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, lengths: torch.Tensor
 ) -> None:
     """Refuse shapes and dtypes that do not fit."""
-    shapes = f"query has shape {tuple(query.shape)}, key_cache {tuple(key_cache.shape)}, "
-    shapes += f"value_cache {tuple(value_cache.shape)}, lengths {tuple(lengths.shape)}"
+
+    def shapes() -> str:
+        found = f"query has shape {tuple(query.shape)}, key_cache {tuple(key_cache.shape)}, "
+        return f"{found}value_cache {tuple(value_cache.shape)}, lengths {tuple(lengths.shape)}"
+
     if query.dim() != 3 or key_cache.dim() != 4 or lengths.dim() != 1:
         raise ValueError(
-            f"[mojo::decode_attention] {shapes}.\n"
+            f"[mojo::decode_attention] {shapes()}.\n"
             "Pass (batch, heads, head_dim), (batch, kv_heads, max_len, head_dim) twice and (batch,)."
         )
     batch, heads, size = query.shape
@@ -61,7 +64,7 @@ def _check(
         or (heads != 0 if kv_heads == 0 else heads % kv_heads != 0)
     ):
         raise ValueError(
-            f"[mojo::decode_attention] {shapes}.\n"
+            f"[mojo::decode_attention] {shapes()}.\n"
             "Let batch and head_dim be the same in all, and heads a multiple of kv_heads."
         )
     if lengths.dtype not in (torch.int32, torch.int64):
