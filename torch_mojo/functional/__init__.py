@@ -19,14 +19,16 @@ from torch_mojo.functional.bitwise import (
     bitwise_xor,
 )
 from torch_mojo.functional.decode import decode_attention
+from torch_mojo.functional.grid_sample import (
+    grid_sample,
+    grid_sample_grid_backward,
+    grid_sample_input_backward,
+)
 from torch_mojo.functional.linear_algebra import inv3x3, inv3x3_backward
 from torch_mojo.functional.pooling import adaptive_avg_pool2d, adaptive_avg_pool2d_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
-from torch_mojo.functional.topk import (
-    topk,
-    topk_backward,
-)
+from torch_mojo.functional.topk import topk, topk_backward
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -41,6 +43,9 @@ __all__ = [
     "decode_attention",
     "gelu_backward",
     "gelu_double_backward",
+    "grid_sample",
+    "grid_sample_grid_backward",
+    "grid_sample_input_backward",
     "inv3x3",
     "inv3x3_backward",
     "rotary_embedding",
