@@ -25,6 +25,13 @@ from torch_mojo.functional.grid_sample import (
     grid_sample_input_backward,
 )
 from torch_mojo.functional.linear_algebra import inv3x3, inv3x3_backward
+from torch_mojo.functional.norm import (
+    add_rms_norm,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+)
 from torch_mojo.functional.pooling import adaptive_avg_pool2d, adaptive_avg_pool2d_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
@@ -33,6 +40,7 @@ from torch_mojo.functional.topk import topk, topk_backward
 __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_avg_pool2d_backward",
+    "add_rms_norm",
     "bitwise_and",
     "bitwise_left_shift",
     "bitwise_not",
@@ -48,6 +56,10 @@ __all__ = [
     "grid_sample_input_backward",
     "inv3x3",
     "inv3x3_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "rms_norm",
+    "rms_norm_backward",
     "rotary_embedding",
     "rotary_embedding_backward",
     "scaled_dot_product_attention",
