@@ -66,7 +66,8 @@ class FakeOp:
     def graph_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> GraphKernel:
         """Return the kernel for these fakes."""
         assert args[0].shape == out.shape
-        return GraphKernel("my_add", KERNELS, (("arg", 0), ("arg", 1)), {})
+        operands = (("arg", 0, False), ("arg", 1, False))
+        return GraphKernel("my_add", KERNELS, operands, {}, (False,))
 
 
 def test_a_mojo_kernel_in_the_graph(monkeypatch: pytest.MonkeyPatch, compiles: Compiles) -> None:

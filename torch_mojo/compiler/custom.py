@@ -52,13 +52,18 @@ def lower(context: Context, kernel: Any, args: list[Any], kwargs: dict[str, Any]
     cpu = device_ref(torch.device("cpu"))
     several = isinstance(context.out, (tuple, list))
     fakes = list(context.out) if several else [context.out]
-    types = [TensorType(DTYPES[f.dtype], context.shape(f), device_ref(f.device)) for f in fakes]
+    types = [
+        TensorType(DTYPES[f.dtype], [1] if single else context.shape(f), device_ref(f.device))
+        for f, single in zip(fakes, kernel.singles, strict=True)
+    ]
     operands = []
     for operand in kernel.operands:
         if operand[0] == "arg":
-            key = operand[1]
+            _, key, single = operand
             value = args[key] if isinstance(key, int) else kwargs[key]
-            operands.append(broadcast(value, types[0].shape) if kernel.broadcast else value)
+            if kernel.broadcast:
+                value = broadcast(value, types[0].shape)
+            operands.append(ops.reshape(value, [1]) if single else value)
         elif operand[0] == "absent":
             _, dtype, rank = operand
             empty = torch.empty((0,) * rank, dtype=TORCH_DTYPES[DType[dtype]])
@@ -70,5 +75,8 @@ def lower(context: Context, kernel: Any, args: list[Any], kwargs: dict[str, Any]
         k: DTYPES[v] if isinstance(v, torch.dtype) else v for k, v in kernel.parameters.items()
     }
     results = ops.custom(kernel.name, context.device, operands, types, parameters or None)
-    tensors = [r.tensor for r in results]
+    tensors = [
+        ops.reshape(r.tensor, []) if single else r.tensor
+        for r, single in zip(results, kernel.singles, strict=True)
+    ]
     return tensors if several else tensors[0]

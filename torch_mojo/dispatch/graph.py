@@ -23,8 +23,10 @@ class GraphKernel:
     Attributes:
         name: the registered name.
         path: the kernel library: a package folder, a `.mojo` file or a `.mojoc`.
-        operands: in the kernel's order, `("arg", key)` with the position or the keyword of a tensor argument,
+        operands: in the kernel's order, `("arg", key, single)` with the position or the keyword of a tensor argument,
             `("scalar", value, dtype name)`, or `("absent", dtype name, rank)` for an optional tensor.
+        singles: for each result, whether the kernel writes it as one element in one dimension, as it sees a
+            `single` operand.
         broadcast: operands are expanded to the shape of the first result.
         parameters: compile-time parameters; dtypes are torch's.
     """
@@ -33,6 +35,7 @@ class GraphKernel:
     path: Path
     operands: tuple[tuple[object, ...], ...]
     parameters: Mapping[str, bool | int | float | str | torch.dtype]
+    singles: tuple[bool, ...] = ()
     broadcast: bool = False
 
 
@@ -78,20 +81,25 @@ def graph_kernel(
                 absent, rank = special.absent(argument)
                 operands.append(("absent", TO_MOJO[absent], rank))
                 continue
-            if special.seen_rank(argument, special.seen[index]) is None:
-                return None
-            operands.append(("arg", arg.name if arg.kwarg_only else index))
+            single = special.is_single(argument, special.seen[index])
+            operands.append(("arg", arg.name if arg.kwarg_only else index, single))
             continue
         dtype = special.scalar_dtype(argument.type)
         if dtype is None or not isinstance(value, (int, float)):
             return None
         operands.append(("scalar", value, TO_MOJO[dtype]))
-    for argument, key in zip(binding.outputs, special.outs, strict=True):
-        if special.seen_rank(argument, key) is None:
-            return None
+    singles = tuple(
+        special.is_single(argument, key)
+        for argument, key in zip(binding.outputs, special.outs, strict=True)
+    )
     path = source.library_path(binding.kernel, cache().root / "sources")
     if path is None:
         return None
     return GraphKernel(
-        binding.kernel.name, path, tuple(operands), special.parameters(), binding.broadcast
+        binding.kernel.name,
+        path,
+        tuple(operands),
+        special.parameters(),
+        singles,
+        binding.broadcast,
     )

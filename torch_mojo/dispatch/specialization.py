@@ -194,11 +194,9 @@ class Specialization:
         tensors = [k for k in (*self.keys, *self.outs) if isinstance(k, TensorKey)]
         return sum(k.rank << (4 * i) for i, k in enumerate(tensors))
 
-    def seen_rank(self, argument: Argument, key: Key) -> int | None:
-        """Return the rank that the kernel sees in a MAX graph, None if eager shows it another one."""
-        if not isinstance(key, TensorKey) or self.rank(argument, key.rank) != key.rank:
-            return None
-        return key.rank
+    def is_single(self, argument: Argument, key: Key) -> bool:
+        """Tell whether the kernel sees a 0-d tensor as one element in one dimension."""
+        return isinstance(key, TensorKey) and self.rank(argument, key.rank) != key.rank
 
     def parameters(self) -> dict[str, bool | int | float | str | torch.dtype]:
         """Return the values of the compile-time parameters that the declaration gives."""
