@@ -89,31 +89,21 @@ def planes(x: ManagedTensorSlice) -> Planes[x.dtype]:
 
 @always_inline
 def mean[
-    dtype: DType, width: Int
+    dtype: DType
 ](input: Planes[dtype], start: Int, rows: Int, columns: Int, i: Int, j: Int) -> Scalar[
     accum_of[dtype]
 ]:
-    """Returns the mean of window (i, j), `width` neighbours at a time."""
+    """Returns the mean of window (i, j)."""
     comptime accum = accum_of[dtype]
     var top = first_of(i, input.sizes[2], rows)
     var bottom = end_of(i, input.sizes[2], rows)
     var left = first_of(j, input.sizes[3], columns)
     var right = end_of(j, input.sizes[3], columns)
     var total = Scalar[accum](0)
-    var totals = SIMD[accum, width](0)
-    var packed = input.strides[3] == 1 and right - left >= width
     for row in range(top, bottom):
-        var column = left
-        comptime if width > 1:
-            if packed:
-                var line = start + row * input.strides[2]
-                while column + width <= right:
-                    totals += input.data.unsafe_load[width=width](line + column).cast[accum]()
-                    column += width
-        while column < right:
+        for column in range(left, right):
             total += input.at(start, row, column).cast[accum]()
-            column += 1
-    return (total + totals.reduce_add()) / Scalar[accum]((bottom - top) * (right - left))
+    return total / Scalar[accum]((bottom - top) * (right - left))
 
 
 def mean_by_warp[
@@ -161,6 +151,149 @@ def mean_by_warp[
         total += warp.shuffle_xor(total, UInt32(16 >> step))
     if thread_idx.x == 0:
         output[unsafe_offset=index] = (total / Scalar[accum](size)).cast[dtype]()
+
+
+def windows_of(size: Int, count: Int) -> List[Int]:
+    """Returns where each window begins and ends."""
+    var found = List[Int](capacity=2 * count)
+    for i in range(count):
+        found.append(first_of(i, size, count))
+        found.append(end_of(i, size, count))
+    return found^
+
+
+def pool_lines[
+    dtype: DType
+](output: Planes[dtype], input: Planes[dtype], windows: List[Int], begin: Int, end: Int):
+    """Makes some lines of means on the CPU: rows are added up first, then their columns."""
+    comptime accum = accum_of[dtype]
+    comptime native = simd_width_of[accum]()
+    var rows = output.sizes[2]
+    var columns = output.sizes[3]
+    var width = input.sizes[3]
+    if rows * columns == 1 and input.strides[3] == 1 and input.strides[2] == width:
+        for plane in range(begin, end):
+            var at = input.start(plane)
+            var stop = at + input.sizes[2] * width
+            var totals = SIMD[accum, native](0)
+            while at + native <= stop:
+                totals += input.data.unsafe_load[width=native](at).cast[accum]()
+                at += native
+            var total = totals.reduce_add()
+            while at < stop:
+                total += input.data[unsafe_offset=at].cast[accum]()
+                at += 1
+            total /= Scalar[accum](input.sizes[2] * width)
+            output.data[unsafe_offset=plane] = total.cast[dtype]()
+        return
+    var scratch = List[Scalar[accum]](length=width, fill=0)
+    var sums = scratch.unsafe_ptr()
+    for line in range(begin, end):
+        var plane = line // rows
+        var i = line - plane * rows
+        var start = input.start(plane)
+        var top = first_of(i, input.sizes[2], rows)
+        var bottom = end_of(i, input.sizes[2], rows)
+
+        @always_inline
+        def add[lanes: Int](column: Int) {imm}:
+            var total = SIMD[accum, lanes](0)
+            for row in range(top, bottom):
+                var at = start + row * input.strides[2] + column * input.strides[3]
+                total += input.data.unsafe_load[width=lanes](at).cast[accum]()
+            sums.unsafe_store(column, total)
+
+        var column = 0
+        if input.strides[3] == 1:
+            while column + native <= width:
+                add[native](column)
+                column += native
+            if column + 4 <= width:
+                add[4](column)
+                column += 4
+            if column + 2 <= width:
+                add[2](column)
+                column += 2
+        while column < width:
+            add[1](column)
+            column += 1
+        for j in range(columns):
+            var at = windows[2 * j]
+            var right = windows[2 * j + 1]
+            var size = Scalar[accum]((bottom - top) * (right - at))
+            var total = Scalar[accum](0)
+            if right - at >= 2 * native:
+                var totals = SIMD[accum, native](0)
+                while at + native <= right:
+                    totals += sums.unsafe_load[width=native](at)
+                    at += native
+                total = totals.reduce_add()
+            while at < right:
+                total += sums[unsafe_offset=at]
+                at += 1
+            output.data[unsafe_offset=line * columns + j] = (total / size).cast[dtype]()
+
+
+def spread_lines[
+    dtype: DType
+](output: Planes[dtype], grad: Planes[dtype], windows: List[Int], begin: Int, end: Int):
+    """Makes some lines of gradients on the CPU; a line with the windows of the one before is the same."""
+    comptime accum = accum_of[dtype]
+    comptime native = simd_width_of[accum]()
+    var rows = grad.sizes[2]
+    var columns = grad.sizes[3]
+    var height = output.sizes[2]
+    var width = output.sizes[3]
+    if rows * columns == 1:
+        var at = begin * width
+        while at < end * width:
+            var plane = at // (height * width)
+            var stop = min(end, (plane + 1) * height) * width
+            var value = grad.at(grad.start(plane), 0, 0).cast[accum]()
+            var same = (value / Scalar[accum](height * width)).cast[dtype]()
+            while at + native <= stop:
+                output.data.unsafe_store(at, SIMD[dtype, native](same))
+                at += native
+            while at < stop:
+                output.data[unsafe_offset=at] = same
+                at += 1
+        return
+    var scratch = List[Scalar[accum]](length=width, fill=0)
+    var sums = scratch.unsafe_ptr()
+    var last = -1  # the plane of the line before, and its windows
+    var last_first = -1
+    var last_end = -1
+    for line in range(begin, end):
+        var plane = line // height
+        var row = line - plane * height
+        var first = first_of(row, rows, height)
+        var stop = end_of(row, rows, height)
+        if plane != last or first != last_first or stop != last_end:
+            last = plane
+            last_first = first
+            last_end = stop
+            var start = grad.start(plane)
+            for at in range(width):
+                sums[unsafe_offset=at] = 0
+            for i in range(first, stop):
+                var tall = end_of(i, height, rows) - first_of(i, height, rows)
+                for j in range(columns):
+                    var at = windows[2 * j]
+                    var right = windows[2 * j + 1]
+                    var size = Scalar[accum](tall * (right - at))
+                    var value = grad.at(start, i, j).cast[accum]() / size
+                    while at < right:
+                        sums[unsafe_offset=at] += value
+                        at += 1
+        var to = line * width
+        var column = 0
+        while column + native <= width:
+            var some = sums.unsafe_load[width=native](column)
+            output.data.unsafe_store(to + column, some.cast[dtype]())
+            column += native
+        while column < width:
+            output.data[unsafe_offset=to + column] = sums[unsafe_offset=column].cast[dtype]()
+            column += 1
 
 
 def pool_channels_last[dtype: DType](output: Planes[dtype], input: Planes[dtype]):
@@ -220,7 +353,6 @@ struct AdaptiveAvgPool2d:
         ctx: DeviceContext,
     ) raises:
         comptime dtype = output.dtype
-        comptime native = simd_width_of[dtype]() if target == "cpu" else 1
         var source = planes(input)
         var to = planes(output)
         var rows = to.sizes[2]
@@ -234,14 +366,10 @@ struct AdaptiveAvgPool2d:
                 pool_channels_last(to, source)
                 return
 
+            var windows = windows_of(source.sizes[3], columns)
+
             def run(begin: Int, end: Int) {imm}:
-                for line in range(begin, end):
-                    var plane = line // rows
-                    var i = line - plane * rows
-                    var start = source.start(plane)
-                    for j in range(columns):
-                        var value = mean[dtype, native](source, start, rows, columns, i, j)
-                        to.data[unsafe_offset=line * columns + j] = value.cast[dtype]()
+                pool_lines(to, source, windows, begin, end)
 
             spread(to.count() * rows, source.elements(), run)
         else:
@@ -269,7 +397,7 @@ struct AdaptiveAvgPool2d:
                 var at = coord_to_index_list(place)
                 var i = Int(at[1])
                 var j = Int(at[2])
-                var value = mean[dtype, 1](
+                var value = mean[dtype](
                     source, source.start(Int(at[0])), to.sizes[2], to.sizes[3], i, j
                 )
                 var line = Int(at[0]) * to.sizes[2] + i
@@ -330,19 +458,10 @@ struct AdaptiveAvgPool2dBackward:
 
         comptime if target == "cpu":
 
+            var windows = windows_of(width, grad.sizes[3])
+
             def run(begin: Int, end: Int) {imm}:
-                for line in range(begin, end):
-                    var plane = line // height
-                    var row = line - plane * height
-                    var start = grad.start(plane)
-                    var data = to.data.unsafe_offset(line * width)
-                    var column = 0
-                    while column < width:
-                        var value = gathered(grad, start, height, width, row, column)
-                        var stop = next_edge(column, width, grad.sizes[3])
-                        for at in range(column, stop):
-                            data[unsafe_offset=at] = value.cast[dtype]()
-                        column = stop
+                spread_lines(to, grad, windows, begin, end)
 
             spread(to.count() * height, to.elements(), run)
         else:
