@@ -16,6 +16,7 @@ from attention_tiles import (
     Place,
     Problem,
     ROWS,
+    clear,
     lines,
     pack,
     product,
@@ -25,10 +26,10 @@ from attention_tiles import (
 
 def run[F: def(Int, Int) -> None, //, wide: DType](f: F, tasks: Int, scratch: Int):
     """Calls f(task, address) for all tasks; at the address is memory for `scratch` numbers, of one thread at a time."""
-    var workers = min(tasks, 4 * parallelism_level(None))
+    var workers = min(tasks, parallelism_level(None))
 
     def work(worker: Int) {imm}:
-        var memory = List[Scalar[wide]](length=scratch + 16, fill=0)
+        var memory = List[Scalar[wide]](unsafe_uninit_length=scratch + 16)
         var address = align_up(Int(memory.unsafe_ptr()), 64)
         for task in range(worker, tasks, workers):
             f(task, address)
@@ -68,27 +69,18 @@ def forward(p: Problem, output: Grid[p.dtype], logsumexp: Grid[p.wide]):
         var most = scores.unsafe_offset(LANES * ROWS)
         var sums = most.unsafe_offset(LANES)
         var converted = sums.unsafe_offset(LANES)
-        pack(p.query, p.query.at(sequence, head, first), count, p.size, p.scale, query)
+        pack(p.query, p.query.at(sequence, head, first), count, width, p.size, p.scale, query)
         for i in range(LANES):
             most[unsafe_offset=i] = neg_inf[wide]()
             sums[unsafe_offset=i] = 0
-        for i in range(LANES * p.value_size):
-            total[unsafe_offset=i] = 0
+        clear(total, p.value_size, width)
         var end = min(p.keys, first + count) if p.causal else p.keys
         for begin in range(0, end, ROWS):
             var rows = min(ROWS, end - begin)
             var pitch = 0
             var key = lines(p.key, sequence, kv_head, begin, rows, p.size, converted, pitch)
             product[False](key, pitch, query, scores, rows, p.size, width, True)
-            p.hide[True](
-                scores,
-                sequence,
-                head,
-                begin,
-                rows,
-                first,
-                count,
-            )
+            p.hide[True](scores, sequence, head, begin, rows, first, count)
             for i in range(0, width, native):
                 var old = most.unsafe_load[width=native](i)
                 var top = old
@@ -165,8 +157,9 @@ def backward_query(
         var levels = slopes.unsafe_offset(LANES * ROWS)
         var deltas = levels.unsafe_offset(LANES)
         var converted = deltas.unsafe_offset(LANES)
-        pack(p.query, p.query.at(sequence, head, first), count, p.size, p.scale, query)
-        pack(grad, grad.at(sequence, head, first), count, p.value_size, Scalar[wide](1), incoming)
+        pack(p.query, p.query.at(sequence, head, first), count, width, p.size, p.scale, query)
+        var one = Scalar[wide](1)
+        pack(grad, grad.at(sequence, head, first), count, width, p.value_size, one, incoming)
         for i in range(LANES):
             levels[unsafe_offset=i] = 0
             deltas[unsafe_offset=i] = 0
@@ -174,13 +167,12 @@ def backward_query(
             var out = output.at(sequence, head, first + i)
             var sum = Scalar[wide](0)
             for d in range(p.value_size):
-                var one = out[unsafe_offset=d * output.strides[3]].cast[wide]()
-                sum += one * incoming[unsafe_offset=d * LANES + i]
+                var made = out[unsafe_offset=d * output.strides[3]].cast[wide]()
+                sum += made * incoming[unsafe_offset=d * LANES + i]
             deltas[unsafe_offset=i] = sum
             delta.at(sequence, head, first + i)[] = sum
             levels[unsafe_offset=i] = logsumexp.at(sequence, head, first + i)[]
-        for i in range(LANES * p.size):
-            total[unsafe_offset=i] = 0
+        clear(total, p.size, width)
         var end = min(p.keys, first + count) if p.causal else p.keys
         for begin in range(0, end, ROWS):
             var rows = min(ROWS, end - begin)
@@ -235,11 +227,10 @@ def backward_key_value(
         var weights = value_total.unsafe_offset(LANES * p.value_size)
         var slopes = weights.unsafe_offset(LANES * ROWS)
         var converted = slopes.unsafe_offset(LANES * ROWS)
-        pack(p.key, p.key.at(sequence, kv_head, first), count, p.size, p.scale, key)
+        pack(p.key, p.key.at(sequence, kv_head, first), count, width, p.size, p.scale, key)
         var one = Scalar[wide](1)
-        pack(p.value, p.value.at(sequence, kv_head, first), count, p.value_size, one, value)
-        for i in range(LANES * (p.size + p.value_size)):
-            key_total[unsafe_offset=i] = 0
+        pack(p.value, p.value.at(sequence, kv_head, first), count, width, p.value_size, one, value)
+        clear(key_total, p.size + p.value_size, width)
         for head in range(kv_head * p.group, (kv_head + 1) * p.group):
             for begin in range(first if p.causal else 0, p.queries, ROWS):
                 var rows = min(ROWS, p.queries - begin)

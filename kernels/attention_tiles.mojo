@@ -170,9 +170,13 @@ def blend[
             for i in range(whole, lanes):
                 put[1](r * LANES + i, data[unsafe_offset=r * row_step + i])
     else:
-        for i in range(lanes):
-            for r in range(rows):
-                put[1](r * LANES + i, data[unsafe_offset=r * row_step + i * lane_step])
+        for r in range(rows):
+            for i in range(0, lanes, native):
+                var found = SIMD[dtype, native](0)
+                comptime for lane in range(native):
+                    var at = r * row_step + min(i + lane, lanes - 1) * lane_step
+                    found[lane] = data[unsafe_offset=at]
+                put[native](r * LANES + i, found)
 
 
 @always_inline
@@ -255,17 +259,28 @@ def pack[
     rows: Grid[dtype],
     first: Place[dtype],
     count: Int,
+    lanes: Int,
     size: Int,
     factor: Scalar[wide],
     into: Place[wide],
 ):
-    """Turns `count` rows into the columns of a tile, zeros beside them."""
-    for i in range(LANES):
+    """Turns `count` rows into the first of `lanes` columns of a tile, zeros into the others."""
+    for i in range(count):
+        var row = first.unsafe_offset(i * rows.strides[2])
         for d in range(size):
-            var value = Scalar[wide](0)
-            if i < count:
-                value = first[unsafe_offset=i * rows.strides[2] + d * rows.strides[3]].cast[wide]()
+            var value = row[unsafe_offset=d * rows.strides[3]].cast[wide]()
             into[unsafe_offset=d * LANES + i] = value * factor
+    for d in range(size):
+        for i in range(count, lanes):
+            into[unsafe_offset=d * LANES + i] = 0
+
+
+@always_inline
+def clear[dtype: DType](tile: Place[dtype], rows: Int, lanes: Int):
+    comptime native = simd_width_of[dtype]()
+    for r in range(rows):
+        for i in range(0, lanes, native):
+            tile.unsafe_store(r * LANES + i, SIMD[dtype, native](0))
 
 
 @always_inline

@@ -117,6 +117,12 @@ attention_forward.register_vmap(_folded(attention_forward))
 attention_backward.register_vmap(_folded(attention_backward))
 
 
+def _shapes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
+    return (
+        f"query has shape {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    )
+
+
 def _check(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -131,10 +137,11 @@ def _check(
         f"query has shape {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     )
     if min(query.dim(), key.dim(), value.dim()) < 2:
+        shapes = _shapes(query, key, value)
         raise ValueError(f"{name} {shapes}.\nPass at least two dimensions: (..., L, E).")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
-            f"{name} {shapes}.\nLet query and key have the same last dimension, key and value the"
+            f"{name} {_shapes(query, key, value)}.\nLet query and key have the same last dimension, key and value the"
             " same one before it."
         )
     same = query.dtype == key.dtype == value.dtype or torch.is_autocast_enabled(query.device.type)
@@ -232,6 +239,13 @@ def scaled_dot_product_attention(
         ValueError, TypeError: for what torch refuses.
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal)
+    factor = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
+    room = _room(query, value)
+    plain = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    if plain and attn_mask is None and dropout_p == 0 and room is not None:
+        return attention_forward(query, key, value, None, None, int(is_causal), factor, 1.0, room)[
+            0
+        ]
     heads = _heads(query)
     kv_heads = _heads(key)
     if enable_gqa and (kv_heads != heads or _heads(value) != heads):
@@ -246,19 +260,16 @@ def scaled_dot_product_attention(
     ranks = max(query.dim(), key.dim(), value.dim())
     lead = batch or (1,)
     q, k, v = _four(query, lead, heads), _four(key, lead, kv_heads), _four(value, lead, kv_heads)
-    length, size = query.shape[-2:]
-    keys = key.shape[-2]
+    length, keys = query.shape[-2], key.shape[-2]
     mask = None
     if attn_mask is not None:
         mask = attn_mask.expand(*lead, heads, length, keys)
         mask = mask if mask.dim() == 4 else mask.reshape(-1, heads, length, keys)
-    factor = (1 / math.sqrt(size) if size else 1.0) if scale is None else scale
     keep = None
     keep_scale = 1.0
     if dropout_p > 0:
         keep_scale = 1 / (1 - dropout_p) if dropout_p < 1 else 0.0
         keep = q.new_empty((q.shape[0], heads, length, keys)).bernoulli_(1 - dropout_p)
-    room = _room(q, v)
     differentiable = mask is not None and mask.requires_grad and torch.is_grad_enabled()
     if differentiable or room is None:
         scaled = None if keep is None else keep * keep_scale
