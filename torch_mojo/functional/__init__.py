@@ -35,6 +35,12 @@ from torch_mojo.functional.norm import (
 from torch_mojo.functional.pooling import adaptive_avg_pool2d, adaptive_avg_pool2d_backward
 from torch_mojo.functional.rotary import rotary_embedding, rotary_embedding_backward
 from torch_mojo.functional.rounding import ceil
+from torch_mojo.functional.softmax import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
 from torch_mojo.functional.topk import topk, topk_backward
 
 __all__ = [
@@ -58,6 +64,8 @@ __all__ = [
     "inv3x3_backward",
     "layer_norm",
     "layer_norm_backward",
+    "log_softmax",
+    "log_softmax_backward",
     "rms_norm",
     "rms_norm_backward",
     "rotary_embedding",
@@ -65,6 +73,8 @@ __all__ = [
     "scaled_dot_product_attention",
     "silu_mul",
     "silu_mul_backward",
+    "softmax",
+    "softmax_backward",
     "topk",
     "topk_backward",
 ]
