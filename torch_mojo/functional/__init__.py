@@ -19,6 +19,10 @@ from torch_mojo.functional.bitwise import (
     bitwise_xor,
 )
 from torch_mojo.functional.decode import decode_attention
+from torch_mojo.functional.embedding import (
+    embedding_dense_backward,
+    embedding_sum,
+)
 from torch_mojo.functional.grid_sample import (
     grid_sample,
     grid_sample_grid_backward,
@@ -55,6 +59,8 @@ __all__ = [
     "bitwise_xor",
     "ceil",
     "decode_attention",
+    "embedding_dense_backward",
+    "embedding_sum",
     "gelu_backward",
     "gelu_double_backward",
     "grid_sample",
