@@ -18,6 +18,11 @@ from torch_mojo.functional.bitwise import (
     bitwise_right_shift,
     bitwise_xor,
 )
+from torch_mojo.functional.cross_entropy import (
+    cross_entropy,
+    cross_entropy_backward,
+    cross_entropy_forward,
+)
 from torch_mojo.functional.decode import decode_attention
 from torch_mojo.functional.embedding import (
     embedding_dense_backward,
@@ -58,6 +63,9 @@ __all__ = [
     "bitwise_right_shift",
     "bitwise_xor",
     "ceil",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
     "decode_attention",
     "embedding_dense_backward",
     "embedding_sum",
