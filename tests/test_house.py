@@ -141,3 +141,11 @@ def test_the_readme_has_two_commands_and_ci_runs_one() -> None:
 def test_every_kernel_is_shipped() -> None:
     text = (ROOT / "setup.py").read_text()
     assert 'rglob("*.mojo")' in text
+
+
+def test_every_builtin_function_is_listed() -> None:
+    from torch_mojo import functional
+
+    listed = (ROOT / "docs" / "functional.md").read_text()
+    missing = [n for n in functional.__all__ if f"| `{n}` |" not in listed]
+    assert not missing
