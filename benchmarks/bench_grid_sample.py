@@ -41,7 +41,20 @@ def cases(device: str) -> Iterator[Case]:
         for what, theirs in (("composed", composed), ("torch's kernel", sampled)):
             name = f"grid_sample {shape}, {what}"
             yield Case(
-                name, F.grid_sample, theirs, (x, grid), memory_bound=False, moved=2 * x.nbytes
+                name,
+                F.grid_sample,
+                theirs,
+                (x, grid),
+                memory_bound=False,
+                rare=1e-3,
+                moved=2 * x.nbytes,
             )
             leaves = (x.detach().requires_grad_(), grid.detach().requires_grad_())
-            yield Case(f"{name}, with gradients", F.grid_sample, theirs, leaves, memory_bound=False)
+            yield Case(
+                f"{name}, with gradients",
+                F.grid_sample,
+                theirs,
+                leaves,
+                memory_bound=False,
+                rare=1e-3,
+            )

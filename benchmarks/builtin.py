@@ -26,6 +26,7 @@ class Case:
         moved: bytes that must at least be read and written, for a bandwidth.
         memory_bound: whether GOAL applies on a GPU.
         loose: the tolerance of the check before the timing, relative to the largest value.
+        rare: the share of the values that may differ by more: at the edges of cells, a derivative jumps.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case:
     moved: int | None = None
     memory_bound: bool = True
     loose: float = 1e-3
+    rare: float = 0.0
 
 
 def _step(function: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Any]:
@@ -43,10 +45,18 @@ def _step(function: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Any
     if not leaves:
         return lambda: function(*args)
 
-    def both() -> Any:
+    def forward() -> list[torch.Tensor]:
         result = function(*args)
-        outs = [r for r in (result if isinstance(result, tuple) else (result,)) if r.requires_grad]
-        return torch.autograd.grad(outs, leaves, [torch.ones_like(o) for o in outs])
+        return [r for r in (result if isinstance(result, tuple) else (result,)) if r.requires_grad]
+
+    # not all ones: of those, softmax's gradient is rounding alone
+    generator = torch.Generator(leaves[0].device).manual_seed(0)
+    grads = [
+        torch.randn(o.shape, generator=generator, device=o.device).to(o.dtype) for o in forward()
+    ]
+
+    def both() -> Any:
+        return torch.autograd.grad(forward(), leaves, grads)
 
     return both
 
@@ -54,16 +64,14 @@ def _step(function: Callable[..., Any], args: Sequence[Any]) -> Callable[[], Any
 def _check(case: Case, found: Any, wanted: Any) -> None:
     for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
         if f.is_floating_point():
-            scale = (
-                w.float().abs().nan_to_num(posinf=0, neginf=0).max().item() if w.numel() else 0.0
+            w, f = w.float(), f.float()
+            scale = w.abs().nan_to_num(posinf=0, neginf=0).max().item() if w.numel() else 0.0
+            near = torch.isclose(
+                f, w, rtol=case.loose, atol=case.loose * max(scale, 1e-6), equal_nan=True
             )
-            torch.testing.assert_close(
-                f.float(),
-                w.float(),
-                rtol=case.loose,
-                atol=case.loose * max(scale, 1e-6),
-                equal_nan=True,
-            )
+            apart = (~near).sum().item()
+            if apart > case.rare * w.numel():
+                raise AssertionError(f"{case.name}: {apart} of {w.numel()} values differ")
 
 
 def _timer(call: Callable[[], Any], effort: Effort, cuda: bool) -> Callable[[], float]:
