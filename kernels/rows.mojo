@@ -8,9 +8,9 @@ the rows, whatever the strides. A program is written once, for `width` values at
 - across: a vector holds one column of neighbouring rows, for columns that are not next to each other in memory.
 """
 
-from std.math import align_up, ceildiv, exp
+from std.math import align_down, align_up, ceildiv, exp
 from std.memory import Pointer, unsafe_stack_allocation
-from std.sys import is_gpu, simd_width_of, size_of
+from std.sys import CompilationTarget, is_gpu, simd_width_of, size_of
 from std.utils.index import IndexList
 from std.utils.numerics import isnan, neg_inf
 from std.utils.static_tuple import StaticTuple
@@ -19,6 +19,7 @@ from extensibility import ManagedTensorSlice
 from max.algorithm.functional import sync_parallelize
 from max.gpu import MAX_THREADS_PER_BLOCK_METADATA, block_dim, block_idx, thread_idx
 from max.gpu.host import DeviceContext
+from max.gpu.host.device_context import DeviceContextBase
 from max.gpu.primitives import warp
 from max.gpu.sync import barrier
 from max.runtime.asyncrt import parallelism_level
@@ -242,8 +243,13 @@ def each[
         for column in range(columns):
             f(0, column, lanes)
     elif team == ALONE:
-        for column in range(0, columns, width):
-            f(0, column, min(width, columns - column))
+        # apart from the rest, so that whole vectors never pass through memory
+        var whole = align_down(columns, width)
+        for column in range(0, whole, width):
+            f(0, column, width)
+        comptime if width > 1:
+            if whole < columns:
+                f(0, whole, columns - whole)
     elif hold > 0:
         var threads = 32 if team == WARP else Int(block_dim.x)
         comptime for k in range(hold):
@@ -336,7 +342,9 @@ struct OnGpu[F: Program, //, width: Int, across: Bool, team: Int, hold: Int](
 
 
 @always_inline
-def run_parallel[F: def(Int, Int) -> None, //](f: F, items: Int, elements: Int):
+def run_parallel[F: def(Int, Int) -> None, //](
+    f: F, items: Int, elements: Int, ctx: DeviceContext
+):
     """Calls f(begin, end) for parts of the items, on as many CPU threads as the elements are worth."""
     var tasks = min(items, min(parallelism_level(None), ceildiv(elements, GRAIN)))
     if tasks <= 1:
@@ -346,7 +354,9 @@ def run_parallel[F: def(Int, Int) -> None, //](f: F, items: Int, elements: Int):
     def task(i: Int) {imm}:
         f(i * items // tasks, (i + 1) * items // tasks)
 
-    sync_parallelize(task, tasks)
+    # DeviceContext is made for the accelerator, which is none of the CPU's
+    ref own = rebind[DeviceContextBase[CompilationTarget()]](ctx)
+    sync_parallelize(task, tasks, own)
 
 
 def run_rows[
@@ -380,10 +390,11 @@ def run_rows[
         @always_inline
         def go[width: Int, across: Bool](groups: Int) {imm}:
             def part(begin: Int, end: Int) {imm}:
+                var own = program  # a local copy: what it captured can stay in registers
                 for group in range(begin, end):
-                    program[width, across, ALONE, 0](group)
+                    own[width, across, ALONE, 0](group)
 
-            run_parallel(part, groups, rows * columns * work)
+            run_parallel(part, groups, rows * columns * work, ctx)
 
         if run > 1:
             go[native, True](rows // run * ceildiv(run, native))

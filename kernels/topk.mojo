@@ -301,7 +301,7 @@ struct TopK:
                 for row in range(begin, end):
                     on_cpu(source, best, slots, row, n, count, largest)
 
-            run_parallel(part, rows, rows * n)
+            run_parallel(part, rows, rows * n, ctx)
         else:
 
             @always_inline
@@ -368,7 +368,7 @@ struct TopKBackward:
                 for row in range(begin, end):
                     program[1, False, 0, 0](row)
 
-            run_parallel(part, rows, rows * n)
+            run_parallel(part, rows, rows * n, ctx)
         else:
             ctx.enqueue_function(
                 OnGpu[1, False, BLOCK, 0](program, rows), grid_dim=rows, block_dim=BLOCK_SIZE

@@ -44,26 +44,21 @@ def _check(
         )
 
 
+# Bodies are traced, their helpers are not: what makes tensors stands in the bodies.
+
+
 def _partial(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None = None
-) -> torch.Tensor:
+) -> tuple[int, int, int]:
     """Return room for the sums over groups of rows: 32 on the CPU, as many as keep all of a GPU busy there."""
     like = bias if weight is None else weight
     columns = input.shape[-1] if like is None else like.numel()
     parts = 32 if input.device.type == "cpu" else 264 if columns > 1024 else 1056
-    kinds = (weight is not None) + (bias is not None)
-    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
-    return torch.empty((parts, kinds, columns), dtype=dtype, device=input.device)
+    return parts, (weight is not None) + (bias is not None), columns
 
 
-def _grad_like(input: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
-    if like is None:
-        return torch.empty((0,), dtype=input.dtype, device=input.device)
-    return torch.empty(like.shape, dtype=like.dtype, device=input.device)
-
-
-def _fresh(input: torch.Tensor) -> torch.Tensor:
-    return torch.empty(input.shape, dtype=input.dtype, device=input.device)
+def _wide(input: torch.Tensor) -> torch.dtype:
+    return torch.float64 if input.dtype == torch.float64 else torch.float32
 
 
 @kernel(file="norm", autocast=torch.float32, leading=("input",))
@@ -85,7 +80,7 @@ def rms_norm(
         the shape and dtype of input. Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
     """
     _check("rms_norm", input, normalized_shape, weight)
-    return _fresh(input)
+    return torch.empty(input.shape, dtype=input.dtype, device=input.device)
 
 
 @kernel(file="norm")
@@ -108,7 +103,13 @@ def rms_norm_backward(
         the gradients of input and weight (empty without one), and the sums over groups of rows that the latter
         was made of: its order is fixed, and the same for any number of threads.
     """
-    return _fresh(input), _grad_like(input, weight), _partial(input, weight)
+    device = input.device
+    like = input.new_empty((0,)) if weight is None else weight
+    return (
+        torch.empty(input.shape, dtype=input.dtype, device=device),
+        torch.empty(like.shape, dtype=like.dtype, device=device),
+        torch.empty(_partial(input, weight), dtype=_wide(input), device=device),
+    )
 
 
 @kernel(file="norm", autocast=torch.float32, leading=("x", "residual"))
@@ -137,7 +138,10 @@ def add_rms_norm(
         )
     count = 1 if weight is None else weight.dim()
     _check("add_rms_norm", x, list(x.shape[-count:]) if count else [], weight)
-    return _fresh(x), _fresh(x)
+    return (
+        torch.empty(x.shape, dtype=x.dtype, device=x.device),
+        torch.empty(x.shape, dtype=x.dtype, device=x.device),
+    )
 
 
 @kernel(file="norm", autocast=torch.float32, leading=("input",))
@@ -161,7 +165,7 @@ def layer_norm(
         the shape and dtype of input. Ba, Kiros and Hinton, Layer Normalization, 2016.
     """
     _check("layer_norm", input, normalized_shape, weight, bias)
-    return _fresh(input)
+    return torch.empty(input.shape, dtype=input.dtype, device=input.device)
 
 
 @kernel(file="norm")
@@ -182,11 +186,14 @@ def layer_norm_backward(
         the gradients of input, weight and bias (empty without one), and the sums over groups of rows that the
         latter were made of: their order is fixed, and the same for any number of threads.
     """
+    device = input.device
+    none = input.new_empty((0,))
+    like, like_bias = none if weight is None else weight, none if bias is None else bias
     return (
-        _fresh(input),
-        _grad_like(input, weight),
-        _grad_like(input, bias),
-        _partial(input, weight, bias),
+        torch.empty(input.shape, dtype=input.dtype, device=device),
+        torch.empty(like.shape, dtype=like.dtype, device=device),
+        torch.empty(like_bias.shape, dtype=like_bias.dtype, device=device),
+        torch.empty(_partial(input, weight, bias), dtype=_wide(input), device=device),
     )
 
 
