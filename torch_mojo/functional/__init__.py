@@ -24,10 +24,7 @@ from torch_mojo.functional.cross_entropy import (
     cross_entropy_forward,
 )
 from torch_mojo.functional.decode import decode_attention
-from torch_mojo.functional.embedding import (
-    embedding_dense_backward,
-    embedding_sum,
-)
+from torch_mojo.functional.embedding import embedding_dense_backward, embedding_sum
 from torch_mojo.functional.grid_sample import (
     grid_sample,
     grid_sample_grid_backward,

@@ -52,7 +52,8 @@ class Function(Generic[P, R]):
         """The operator for torch tensors, registered now if it was not."""
         if self._op is None:
             with _lock:
-                for function in _functions[_plain(self.qualname)]:  # in order: torch takes the first that fits
+                # in order: torch takes the first overload that fits
+                for function in _functions[_plain(self.qualname)]:
                     if function is self or not torch_private.is_defined(function.qualname):
                         function._op = function._op or function._declare()
                         function._overload = torch_private.find_overload(function.qualname)
