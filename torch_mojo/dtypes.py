@@ -31,3 +31,8 @@ FROM_MOJO: dict[str, torch.dtype] = {m: t for t, m in TO_MOJO.items()}
 def short(dtype: torch.dtype) -> str:
     """Return `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
+
+
+def accumulated(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which kernels take sums of floating-point numbers: float32, for float64 float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import accumulated
+from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import LOWER, composition, kernel
 
 
@@ -38,7 +40,7 @@ def attention_forward(
 
     Source: FlashAttention (Dao et al., 2022); float32 (float64) accumulation.
     """
-    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    wide = accumulated(query.dtype)
     b, h, length, _ = query.shape
     return (
         query.new_empty((b, h, length, value.shape[3])),
@@ -103,9 +105,7 @@ def _folded(function: Callable[..., Any]) -> Callable[..., Any]:
         given = []
         for value, dim in zip(args, in_dims, strict=True):
             if isinstance(value, torch.Tensor):
-                every = value.expand(info.batch_size, *value.shape)
-                every = every if dim is None else value.movedim(dim, 0)
-                value = every.flatten(0, 1)
+                value = batch_first(value, dim, info.batch_size).flatten(0, 1)
             given.append(value)
         found = function(*given)
         return tuple(f.unflatten(0, (info.batch_size, -1)) for f in found), (0,) * len(found)
@@ -133,12 +133,10 @@ def _check(
 ) -> None:
     """Refuse what torch refuses."""
     name = "[mojo::scaled_dot_product_attention]"
-    shapes = (
-        f"query has shape {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
-    )
     if min(query.dim(), key.dim(), value.dim()) < 2:
-        shapes = _shapes(query, key, value)
-        raise ValueError(f"{name} {shapes}.\nPass at least two dimensions: (..., L, E).")
+        raise ValueError(
+            f"{name} {_shapes(query, key, value)}.\nPass at least two dimensions: (..., L, E)."
+        )
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"{name} {_shapes(query, key, value)}.\nLet query and key have the same last dimension, key and value the"

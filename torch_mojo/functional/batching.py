@@ -12,6 +12,11 @@ def _is_batched(dim: object) -> bool:
     return isinstance(dim, int)
 
 
+def batch_first(tensor: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
+    """Return a tensor with its batch dimension first, expanded to one of `size` if it has none."""
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
 def pointwise(op: Callable[..., Any]) -> Rule:
     """Return a rule for an operator whose tensors broadcast: batch dims go first, ranks are made equal behind them."""
 
@@ -50,11 +55,7 @@ def rule(op: Callable[..., Any], names: Sequence[str], leading: Sequence[str]) -
         moved = []
         for name, value, dim in named:
             if isinstance(value, torch.Tensor) and name in leading:
-                value = (
-                    value.movedim(dim, 0)
-                    if _is_batched(dim)
-                    else value.expand(info.batch_size, *value.shape)
-                )
+                value = batch_first(value, dim, info.batch_size)
             moved.append(value)
         return _at_front(op(*moved, **kwargs))
 

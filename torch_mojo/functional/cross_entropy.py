@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import accumulated, short
 from torch_mojo.functional.builtin import composition, kernel
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -19,13 +20,13 @@ def _check(
     name = "[mojo::cross_entropy]"
     if labels.dtype.is_floating_point:
         raise NotImplementedError(
-            f"{name} target has dtype {str(labels.dtype)[6:]}: class probabilities are not implemented.\n"
+            f"{name} target has dtype {short(labels.dtype)}: class probabilities are not implemented.\n"
             "Pass class numbers (int64), or use torch.nn.functional.cross_entropy."
         )
     if labels.dtype not in (torch.int64, torch.int32, torch.uint8):
-        raise TypeError(f"{name} target has dtype {str(labels.dtype)[6:]}.\nPass int64.")
+        raise TypeError(f"{name} target has dtype {short(labels.dtype)}.\nPass int64.")
     if not input.dtype.is_floating_point:
-        raise TypeError(f"{name} input has dtype {str(input.dtype)[6:]}.\nPass logits.")
+        raise TypeError(f"{name} input has dtype {short(input.dtype)}.\nPass logits.")
     if input.dim() == 0:
         raise ValueError(f"{name} input has no dimensions.\nPass (C), (N, C) or (N, C, d1, ...).")
     rest = [*input.shape[:1], *input.shape[2:]] if input.dim() > 1 else []
@@ -64,7 +65,7 @@ def cross_entropy_forward(
         (empty for "none"); the sums of the latter and of the weights of all classes.
     """
     _check(input, labels, weight, reduction, label_smoothing)
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    wide = accumulated(input.dtype)
     device = input.device
     loss = torch.empty(
         labels.shape if reduction == "none" else (), dtype=input.dtype, device=device

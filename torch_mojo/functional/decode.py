@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from torch_mojo.dtypes import accumulated
 from torch_mojo.functional.builtin import LOWER, composition, kernel
 
 _TASKS = {"cpu": 16, "cuda": 512}  # below so many, sequences are cut into spans
@@ -31,7 +32,7 @@ def decode_attention_forward(
         group: heads of query for each head of the caches.
     """
     b, h, d = query.shape
-    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    wide = accumulated(query.dtype)
     return (
         query.new_empty((b, h, d)),
         query.new_empty((b, h, splits, d), dtype=wide),

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import accumulated
+from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import kernel
 
 _ATOMIC = tuple(t for n, t in torch.Tag.__members__.items() if n == "nondeterministic_bitwise")
@@ -108,7 +110,7 @@ def grid_sample_input_backward(
         the shape of input, float64 for float64 and float32 for all else, in which the sums are.
     """
     _check(input, grid, mode, padding_mode, "grid_sample_input_backward")
-    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+    dtype = accumulated(input.dtype)
     return input.new_empty(input.shape, dtype=dtype)
 
 
@@ -147,12 +149,10 @@ def _batched(
     info: Any, in_dims: tuple[Any, ...], input: torch.Tensor, grid: torch.Tensor, *how: Any
 ) -> tuple[torch.Tensor, int]:
     """The batch joins the pictures."""
-    both = []
-    for tensor, dim in ((input, in_dims[0]), (grid, in_dims[1])):
-        moved = (
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        )
-        both.append(moved.flatten(0, 1))
+    both = [
+        batch_first(t, d, info.batch_size).flatten(0, 1)
+        for t, d in zip((input, grid), in_dims, strict=False)
+    ]
     return _grid_sample(*both, *how).unflatten(0, (info.batch_size, -1)), 0
 
 

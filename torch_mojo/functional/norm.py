@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import accumulated, short
 from torch_mojo.functional.builtin import kernel
 
 
@@ -17,7 +18,7 @@ def _check(
     count = len(normalized_shape)
     if not input.dtype.is_floating_point:
         raise TypeError(
-            f"[mojo::{name}] input has dtype {str(input.dtype)[6:]}.\nConvert it, for example to float32."
+            f"[mojo::{name}] input has dtype {short(input.dtype)}.\nConvert it, for example to float32."
         )
     if (
         count == 0
@@ -55,10 +56,6 @@ def _partial(
     columns = input.shape[-1] if like is None else like.numel()
     parts = 32 if input.device.type == "cpu" else 264 if columns > 1024 else 1056
     return parts, (weight is not None) + (bias is not None), columns
-
-
-def _wide(input: torch.Tensor) -> torch.dtype:
-    return torch.float64 if input.dtype == torch.float64 else torch.float32
 
 
 @kernel(file="norm", autocast=torch.float32, leading=("input",))
@@ -108,7 +105,7 @@ def rms_norm_backward(
     return (
         torch.empty(input.shape, dtype=input.dtype, device=device),
         torch.empty(like.shape, dtype=like.dtype, device=device),
-        torch.empty(_partial(input, weight), dtype=_wide(input), device=device),
+        torch.empty(_partial(input, weight), dtype=accumulated(input.dtype), device=device),
     )
 
 
@@ -193,7 +190,7 @@ def layer_norm_backward(
         torch.empty(input.shape, dtype=input.dtype, device=device),
         torch.empty(like.shape, dtype=like.dtype, device=device),
         torch.empty(like_bias.shape, dtype=like_bias.dtype, device=device),
-        torch.empty(_partial(input, weight, bias), dtype=_wide(input), device=device),
+        torch.empty(_partial(input, weight, bias), dtype=accumulated(input.dtype), device=device),
     )
 
 

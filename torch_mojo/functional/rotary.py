@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import accumulated
+from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import kernel
 
 _BACKWARD = "rotary_embedding_backward"
@@ -106,7 +108,7 @@ def _tables_gradient(
     """Return the gradients of cos and sin, where g belongs to the result and x to the argument."""
     if x is None or not any(ctx.needs_input_grad[1:]):
         return None, None
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    wide = accumulated(x.dtype)
     g, x = g.to(wide), x.to(wide)
     return _summed(g * x, cos), _summed(g * _rotate_half(x), sin)
 
@@ -136,7 +138,7 @@ def _batched(function: Any) -> Any:
 
     def rule(info: Any, in_dims: Any, x: Any, cos: Any, sin: Any) -> tuple[torch.Tensor, int]:
         dim = in_dims[0]
-        x = x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        x = batch_first(x, dim, info.batch_size)
         tables = []
         for table, d in zip((cos, sin), in_dims[1:], strict=True):
             if d is not None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.dtypes import short
+from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import Kernel, kernel
 
 
@@ -19,7 +21,7 @@ def _check_dim(name: str, input: torch.Tensor, dim: int) -> None:
 def _check_dtype(name: str, dtype: torch.dtype) -> None:
     if not dtype.is_floating_point:
         raise TypeError(
-            f"[mojo::{name}] the result would have dtype {str(dtype)[6:]}.\n"
+            f"[mojo::{name}] the result would have dtype {short(dtype)}.\n"
             "Pass a floating-point tensor, or dtype=torch.float32."
         )
 
@@ -131,10 +133,7 @@ def _register_vmap(function: Kernel[..., Any], tensors: int) -> None:
     @function.register_vmap
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, int]:
         given, (dim, *rest) = args[:tensors], args[tensors:]
-        moved = [
-            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip(given, in_dims, strict=False)
-        ]
+        moved = [batch_first(t, d, info.batch_size) for t, d in zip(given, in_dims, strict=False)]
         if moved[0].dim() == 1:  # each item is one number
             return function.op(*(t[:, None] for t in moved), -1, *rest)[:, 0], 0
         return function.op(*moved, dim if dim < 0 else dim + 1, *rest), 0
