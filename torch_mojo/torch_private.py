@@ -263,14 +263,3 @@ def keyset_offset() -> int:
             "Install a torch version that torch_mojo was tested with."
         )
     return places.pop()
-
-
-def registered_kernels(qualname: str, takes_tensors: bool) -> list[Any]:
-    """Return references that keep an operator's present kernels alive."""
-    keys = ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA") if takes_tensors else ("BackendSelect",)
-    return [
-        torch._C._dispatch_get_computed_kernel_for_dispatch_key(
-            qualname, getattr(torch._C.DispatchKey, key)
-        )
-        for key in keys
-    ]

@@ -95,7 +95,10 @@ def all_operators() -> dict[str, Declared]:
 
 
 class _Waiting:
-    """Stands in for an operator's native functions until its first call on real tensors."""
+    """Stands in for an operator's native functions until its first call on real tensors.
+
+    It stays registered below them: another thread may be about to enter it.
+    """
 
     def __init__(self, op: Declared) -> None:
         self._qualname = op.qualname
@@ -107,8 +110,6 @@ class _Waiting:
             self._library.impl(name, self._first_call, key, with_keyset=True)
         if takes_tensors:
             self._library.impl(name, self._autograd, "Autograd")
-        # a kernel that unregisters itself must outlive its own call
-        self._alive = torch_private.registered_kernels(op.qualname, takes_tensors)
 
     def _autograd(self, *args: Any, **kwargs: Any) -> Any:
         return _operators[self._qualname].autograd_impl(*args, **kwargs)
@@ -136,5 +137,4 @@ class _Waiting:
             torch_private.expect_overrides()
             for key, function in functions.items():
                 _natives.append(libtorch.implement(self._qualname, key, function))
-            self._library._destroy()  # last: there is a kernel at every moment
             _slots[self._qualname] = slot
