@@ -17,6 +17,14 @@ RECIPE = "3"  # raise it when the way of building changes what comes out
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:][^\n:]*):(?P<line>\d+):(?P<column>\d+): (?P<kind>error|note|warning): "
 )
+# Steps on the way to a mistake: instantiations and calls.
+_STEPS = (
+    "function instantiation failed",
+    "call expansion failed",
+    "error recurses ",
+    "remaining errors after",
+)
+_NOISE = ("Imported from ", "Included from ", "failed to parse the provided")
 _RUNTIME_CALL = re.compile(rb"(?<!__wrap_)\bAsyncRT_\w+")
 _OWN_IMPORT = re.compile(r"^from torch\.(\w+) import", re.M)
 
@@ -139,32 +147,58 @@ def _link(job: Job, obj: Path, output: Path) -> None:
         )
 
 
-def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
-    """Turn the compiler's output into an exception that shows the user's own files and lines."""
-    user: list[str] = []
-    shim: list[str] = []
-    current: list[str] | None = None
+@dataclass
+class _Message:
+    """One of the compiler's messages.
+
+    Attributes:
+        kind, text: what it says.
+        lines: the source lines below it.
+        place: where, if that is in the user's text.
+        generated: whether it is about the generated main file.
+    """
+
+    kind: str
+    text: str
+    lines: list[str]
+    place: str | None
+    generated: bool
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it only tells by which calls the compiler came to the mistake."""
+        return self.text.startswith(_STEPS)
+
+    def shown(self) -> list[str]:
+        where = f"{self.place}: " if self.place else ""
+        return [f"{where}{self.kind}: {self.text}", *self.lines]
+
+
+def _messages(job: Job, main: Path, text: str) -> list[_Message]:
+    found: list[_Message] = []
     for line in text.splitlines():
         match = _DIAGNOSTIC.match(line)
         if match:
-            if match["file"] in (main.name, str(main)):
-                current = shim
-                line = line[match.end() :]
-            else:
-                place = (
-                    job.source.user_place(match["file"], int(match["line"])) if job.source else None
-                )
-                current = user
-                if place is not None:
-                    line = f"{place}: {match['kind']}: {line[match.end() :]}"
-        elif line.startswith("Imported from ") or "failed to parse the provided" in line:
-            continue
-        elif re.match(r"^\S*/mojo: error: ", line):
-            continue
-        if current is not None:
-            current.append(line)
-    if user:
-        shown = "\n".join(user)
+            place = job.source.user_place(match["file"], int(match["line"])) if job.source else None
+            generated = match["file"] in (main.name, str(main))
+            found.append(_Message(match["kind"], line[match.end() :], [], place, generated))
+        elif found and not line.startswith(_NOISE) and not re.match(r"^\S*/mojo: error: ", line):
+            found[-1].lines.append(line)
+    return found
+
+
+def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
+    """Turn the compiler's output into an exception that shows the user's own files and lines."""
+    messages = _messages(job, main, text)
+    told = [m for m in messages if not m.is_step and not m.generated]
+    if told and not any(m.place for m in told):
+        # a mistake inside a library, for which a line of the user's is the reason
+        reasons = [m for m in messages if m.is_step and m.place]
+        if reasons:
+            told[0].place, told[0].lines = reasons[-1].place, reasons[-1].lines
+            told[0].kind = "error"
+    if told:
+        shown = "\n".join(line for m in told for line in m.shown())
         return MojoCompileError(
             f"{job.what} does not compile.\n{shown}\nCorrect the kernel and call again.", shown
         )
@@ -174,6 +208,7 @@ def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
             "Change the kernel; tensors of rank 0 are read as x[IndexList[0]()].",
             text,
         )
+    shim = [line for m in messages if m.generated for line in (m.text, *m.lines)]
     shown = "\n".join(shim) or text.strip()
     where = f" of {job.source}" if job.source else ""
     return MojoCompileError(
