@@ -17,6 +17,8 @@ LAYERS = [
     "dispatch",
     "op library",
     "functional",
+    "inline",
+    "kernel",
     "compiler",
     "cli demo demo_report",
 ]

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from torch_mojo import errors, torch_private
+from torch_mojo.kernel import kernel
 from torch_mojo.library import CustomOpLibrary
 from torch_mojo.op import MojoOp, mojo_op
 
@@ -13,7 +14,16 @@ if TYPE_CHECKING:
     from torch_mojo.compiler.rules import lowering
 
 __version__ = "0.1.0"
-__all__ = ["CustomOpLibrary", "MojoOp", "errors", "explain", "functional", "lowering", "mojo_op"]
+__all__ = [
+    "CustomOpLibrary",
+    "MojoOp",
+    "errors",
+    "explain",
+    "functional",
+    "kernel",
+    "lowering",
+    "mojo_op",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from torch_mojo.jit.sources import Source
 if TYPE_CHECKING:  # what a first call needs is imported then
     from torch_mojo.dispatch.calls import Calls
     from torch_mojo.dispatch.graph import GraphKernel
+    from torch_mojo.dispatch.keys import Key, TensorKey
 
 
 class MojoOp:
@@ -32,6 +33,7 @@ class MojoOp:
 
     Attributes:
         qualname: `namespace::name`.
+        label: what messages call it.
         source: where the kernel comes from.
     """
 
@@ -49,7 +51,7 @@ class MojoOp:
         tags: Sequence[torch.Tag] = (),
         broadcast: bool = False,
     ) -> None:
-        self.qualname = qualname
+        self.qualname = self.label = qualname
         self.source = source
         self.arguments = arguments
         self.body = body
@@ -61,9 +63,14 @@ class MojoOp:
         self._lock = threading.Lock()
         self._binding: Binding | None = None
         self.autograd_info = torch_private.AutogradInfo(None, None)
-        if not source.precompiled:
-            _ = self.binding  # a declaration that does not fit is told at once
+        self._check_declaration()
         register.define(self, tags)
+        self.entry = torch_private.entry(self.overload)
+
+    def _check_declaration(self) -> None:
+        """Refuse a declaration that does not fit the kernel."""
+        if not self.source.precompiled:
+            _ = self.binding
 
     @property
     def binding(self) -> Binding:
@@ -85,6 +92,22 @@ class MojoOp:
     def in_key(self, index: int) -> bool:
         """Tell whether the value of this argument makes another specialization."""
         return self.binding.in_key(index)
+
+    def kernel_for(
+        self,
+        values: Sequence[object],
+        keys: "Sequence[Key]",
+        outs: "Sequence[TensorKey]",
+        graph: bool = False,
+    ) -> tuple[Binding, Source]:
+        """Return the kernel for a call with these values, keys and outputs, bound to the declaration."""
+        return self.binding, self.source
+
+    def check_inputs(self, values: Sequence[object], keys: "Sequence[Key]") -> None:
+        """Refuse inputs that no outputs could make right."""
+        from torch_mojo.dispatch.specialization import Specialization
+
+        Specialization(self.binding, keys, values, ())
 
     @property
     def schema(self) -> str:
@@ -110,14 +133,9 @@ class MojoOp:
         if torch.compiler.is_compiling():
             return self.overload(*args, **kwargs)
         try:
-            return self.overload(*args, **kwargs)
+            return self.entry(*args, **kwargs)
         except RuntimeError as e:
-            from torch_mojo.dispatch.router import pending
-
-            found = pending(e)
-            if found is None:
-                raise
-            raise found from None
+            raise original(e) from None
 
     def graph_kernel(
         self, args: Sequence[object], kwargs: Mapping[str, object], outs: object
@@ -128,11 +146,15 @@ class MojoOp:
             args, kwargs: the call's arguments, with fake tensors.
             outs: the fake output, or a sequence of them.
         """
-        from torch_mojo.dispatch.graph import graph_kernel
+        from torch_mojo.dispatch.graph import fake_keys, graph_kernel
 
         values = self.calls.bind(tuple(args), dict(kwargs))
         made: list[Any] = list(outs) if isinstance(outs, (tuple, list)) else [outs]
-        return graph_kernel(self.binding, self.source, values, made)
+        try:
+            found = self.kernel_for(values, fake_keys(values), fake_keys(made), graph=True)
+        except SignatureError:
+            return None  # eager says what is wrong
+        return graph_kernel(*found, values, made)
 
     # what the author adds
 
@@ -206,6 +228,13 @@ class MojoOp:
             what was built.
         """
         return self.calls.precompile(args, kwargs)
+
+
+def original(error: RuntimeError) -> BaseException:
+    """Return the exception that became this one on its way through the dispatcher."""
+    from torch_mojo.dispatch.router import pending
+
+    return pending(error) or error
 
 
 def _check_parameters(qualname: str, schema: Schema, function: Callable[..., object]) -> None:

@@ -122,6 +122,11 @@ def new_overload(qualname: str) -> torch._ops.OpOverload:
     return found
 
 
+def entry(overload: torch._ops.OpOverload) -> Callable[..., Any]:
+    """Return what an overload calls: the same without a Python function around it (0.5 us of 4)."""
+    return overload._op  # type: ignore[no-any-return]
+
+
 def privateuse1_name() -> str:
     """Return what the PrivateUse1 device is called in this process."""
     return torch._C._get_privateuse1_backend_name()

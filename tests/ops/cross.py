@@ -31,11 +31,12 @@ def cross_build(overload: Any, *args: Any, accelerator: str = "sm_90", **kwargs:
         result = op.body(*args, **kwargs)
     made = list(result) if isinstance(result, (tuple, list)) else [result]
     outs = [_on_cuda(tensor_key(t)) for t in made]
-    special = Specialization(op.binding, keys, values, outs)  # type: ignore[arg-type]
+    binding, source = op.kernel_for(values, keys, outs)  # type: ignore[arg-type]
+    special = Specialization(binding, keys, values, outs)  # type: ignore[arg-type]
     job = Job(
         special.description,
         Shim(special).text(),
-        op.source,
+        source,
         wrapped=_ON_TORCH_STREAM,
         accelerator=accelerator,
         extra=(torch.__version__,),

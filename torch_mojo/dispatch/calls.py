@@ -18,7 +18,6 @@ from torch_mojo.dispatch.keys import (
     tensor_key,
 )
 from torch_mojo.dispatch.load import Built, load
-from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.errors import SignatureError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Calls:
 
     def __init__(self, op: "Declared") -> None:
         self._op = op
-        self.qualname = op.qualname
+        self.qualname = op.label
         self.arguments = op.arguments
         self.built: dict[str, Built] = {}
 
@@ -53,7 +52,7 @@ class Calls:
             return self._build(keys, values, reader.outputs())
         plan = self._trace(keys, values)
         if plan is None:
-            Specialization(self._op.binding, keys, values, ())  # what no outputs could make right
+            self._op.check_inputs(values, keys)
             return Built("its body makes the outputs")
         built = self._build(
             keys, values, [planned_key(plan, i) for i in range(self.arguments.returns)]
@@ -62,7 +61,8 @@ class Calls:
         return built
 
     def _build(self, keys: list[Key], values: list[object], outs: list[TensorKey]) -> Built:
-        built = load(self._op.binding, self._op.source, keys, values, outs)
+        binding, source = self._op.kernel_for(values, keys, outs)
+        built = load(binding, source, keys, values, outs)
         self.built[str(built.library)] = built
         return built
 
@@ -116,19 +116,23 @@ class Calls:
 
     def precompile(self, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """Build the specialization for example arguments; return what was built."""
+        values, keys, outs = self.example(args, kwargs)
+        return self._build(keys, values, outs).description
+
+    def example(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[list[object], list[Key], list[TensorKey]]:
+        """Return the values and keys of example arguments, and the keys of their outputs."""
         bound = self.bind(args, kwargs)
         keys: list[Key] = [
             key_of_value(a, v) for a, v in zip(self.arguments.args, bound, strict=True)
         ]
         plan = self._trace(keys, bound)
         if plan is not None:
-            outs = [planned_key(plan, i) for i in range(self.arguments.returns)]
-        else:
-            fakes = stacks.as_call(self.arguments, bound)
-            result = self._op.body(*fakes[0], **fakes[1])
-            made = _as_list(result)
-            outs = [tensor_key(t) for t in made]
-        return self._build(keys, bound, outs).description
+            return bound, keys, [planned_key(plan, i) for i in range(self.arguments.returns)]
+        fakes = stacks.as_call(self.arguments, bound)
+        made = _as_list(self._op.body(*fakes[0], **fakes[1]))
+        return bound, keys, [tensor_key(t) for t in made]
 
     def bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
         """Return the values of all arguments in schema order, defaults filled in."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from torch_mojo.dispatch import libtorch
 from torch_mojo.dispatch.binding import Binding
-from torch_mojo.dispatch.keys import CONTIGUOUS, Key, TensorKey
+from torch_mojo.dispatch.keys import CONTIGUOUS, TensorKey
 from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.dtypes import TO_MOJO
 from torch_mojo.errors import SignatureError
@@ -39,6 +40,11 @@ class GraphKernel:
     broadcast: bool = False
 
 
+def fake_keys(values: Sequence[object]) -> list[Any]:
+    """Return the keys of fake tensors in a MAX graph, where all are row-major; None for what is no tensor."""
+    return [_fake_key(v) if isinstance(v, torch.Tensor) else None for v in values]
+
+
 def _fake_key(tensor: torch.Tensor) -> TensorKey:
     code, index = libtorch.device_code(tensor.device)
     dtype = libtorch.dtype_code(tensor.dtype)
@@ -65,9 +71,8 @@ def graph_kernel(
     tensors = [v for v in values if isinstance(v, torch.Tensor)] + list(outs)
     if any(t.dtype not in TO_MOJO for t in tensors):
         return None
-    keys: list[Key] = [_fake_key(v) if isinstance(v, torch.Tensor) else None for v in values]
     try:
-        special = Specialization(binding, keys, values, [_fake_key(t) for t in outs])
+        special = Specialization(binding, fake_keys(values), values, fake_keys(outs))
     except SignatureError:
         return None  # eager says what is wrong
     operands: list[tuple[object, ...]] = []

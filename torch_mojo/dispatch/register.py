@@ -14,6 +14,7 @@ from torch_mojo.jit.sources import Source
 
 if TYPE_CHECKING:
     from torch_mojo.dispatch.calls import Calls
+    from torch_mojo.dispatch.keys import Key, TensorKey
     from torch_mojo.dispatch.router import Slot
 
 
@@ -21,6 +22,7 @@ class Declared(Protocol):
     """What is registered: what torch needs to know, and what the router asks."""
 
     qualname: str
+    label: str
     source: Source
     arguments: Schema
     body: Callable[..., Any]
@@ -28,8 +30,11 @@ class Declared(Protocol):
     autograd_impl: Callable[..., Any]
     autograd_info: torch_private.AutogradInfo
 
-    @property
-    def binding(self) -> Binding: ...
+    def kernel_for(
+        self, values: Sequence[object], keys: "Sequence[Key]", outs: "Sequence[TensorKey]"
+    ) -> tuple[Binding, Source]: ...
+
+    def check_inputs(self, values: Sequence[object], keys: "Sequence[Key]") -> None: ...
 
     @property
     def calls(self) -> "Calls": ...

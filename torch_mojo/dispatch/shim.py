@@ -199,7 +199,7 @@ class Shim:
                 )
             return f"float_value(flat, {at}).cast[{mojo}]()"
         if arg.base == "bool":
-            return f"Scalar[{mojo}](bool_value(flat, {at}))"
+            return f"Scalar[DType.bool](bool_value(flat, {at})).cast[{mojo}]()"
         return f'int_value[{mojo}](flat, {at}, "{arg.name}")'
 
     def _list_value(self, argument: Argument, arg: Arg, value: object, at: int) -> str:

@@ -8,7 +8,7 @@ import linecache
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,21 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import|import[ \t]+([.\
 
 @dataclass(frozen=True)
 class PythonPlace:
-    """Where a kernel's text stands in a Python file."""
+    """Where a kernel's text stands in a Python file.
+
+    Attributes:
+        file: the Python file.
+        pieces: literals in the text: first line, last line, line in the file.
+        whole: whether all of the text is the user's.
+    """
 
     file: str
-    pieces: tuple[
-        tuple[int, int, int], ...
-    ]  # literals in the text: first line, last line, line in file
+    pieces: tuple[tuple[int, int, int], ...]
+    whole: bool = True
+
+    def has(self, line: int) -> bool:
+        """Tell whether this line of the text is the user's."""
+        return self.whole or any(first <= line <= last for first, last, _ in self.pieces)
 
     def describe(self, line: int) -> str:
         for first, last, at in self.pieces:
@@ -145,14 +154,14 @@ class Source:
         ).hexdigest()
         package = store / f"package_{digest[:24]}" / kernel.module
         for name, text in texts.items():
-            _write(package / name, text)
+            write(package / name, text)
         return package
 
     def user_place(self, path: str, line: int) -> str | None:
         """Return `file:line` as the user knows it, or None if the file is not the user's."""
         file = Path(path)
         if self.place is not None and file == self.origin:
-            return self.place.describe(line)
+            return self.place.describe(line) if self.place.has(line) else None
         if any(file.is_relative_to(folder) for folder in self.search):
             return f"{path}:{line}"
         return None
@@ -205,11 +214,27 @@ def from_text(text: str, include: Sequence[Path], store: Path, caller: str | Non
     module = f"inline_{digest}"
     folder = store / module
     path = folder / f"{module}.mojo"
-    _write(path, text)
-    return Source(folder, {module: path}, include, _place_of(text, caller))
+    write(path, text)
+    return Source(folder, {module: path}, include, place_of(text, caller))
 
 
-def _write(path: Path, text: str) -> None:
+def generated(
+    text: str,
+    beside: Mapping[str, str],
+    include: Sequence[Path],
+    store: Path,
+    place: PythonPlace | None,
+) -> Source:
+    """Return the source of a generated text, with other modules beside it; `place` has the user's part of it."""
+    parts = [text, *(f"{n}\0{t}" for n, t in beside.items())]
+    module = f"kernel_{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}"
+    folder = store / module
+    for name, other in {module: text, **beside}.items():
+        write(folder / f"{name}.mojo", other)
+    return Source(folder, {module: folder / f"{module}.mojo"}, include, place)
+
+
+def write(path: Path, text: str) -> None:
     """Put a text into a file, at once for all who look."""
     if path.exists() and path.read_text() == text:
         return
@@ -258,8 +283,8 @@ def from_path(path: Path, include: Sequence[Path]) -> Source:
     return Source(path.parent, {path.stem: path}, include)
 
 
-def _place_of(text: str, caller: str | None) -> PythonPlace | None:
-    """Find the literal of this text in the caller's Python file."""
+def place_of(text: str, caller: str | None) -> PythonPlace | None:
+    """Return where the literals of this text stand in a Python file, or None without a file."""
     if caller is None:
         return None
     try:
@@ -269,8 +294,8 @@ def _place_of(text: str, caller: str | None) -> PythonPlace | None:
         return PythonPlace(caller, ())
     pieces = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
-            at = text.find(node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            at = text.find(node.value) if "\n" in node.value or node.value == text else -1
             if at >= 0:
                 first = text.count("\n", 0, at) + 1
                 pieces.append((first, first + node.value.count("\n"), node.lineno))

@@ -1,0 +1,1 @@
+"""Inline kernels: what is declared, the Mojo text for it, the operator it becomes."""

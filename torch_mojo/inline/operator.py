@@ -1,0 +1,94 @@
+"""An inline kernel as a torch operator: another Mojo text for each key."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torch_mojo.dispatch import register
+from torch_mojo.dispatch.binding import Binding
+from torch_mojo.dispatch.keys import Key, TensorKey
+from torch_mojo.functional import batching
+from torch_mojo.inline.declaration import Declaration
+from torch_mojo.jit import sources, toolchain
+from torch_mojo.jit.cache import cache
+from torch_mojo.jit.sources import Source
+from torch_mojo.op import MojoOp
+
+NAMESPACE = "torch_mojo_kernels"
+
+
+class InlineOp(MojoOp):
+    """An inline kernel as a torch operator.
+
+    Attributes:
+        declaration: what was declared.
+        verbose: whether each text is printed when it is built.
+    """
+
+    def __init__(self, qualname: str, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self.verbose = False
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            made = [
+                torch.empty(shape, dtype=dtype, device=device)
+                for shape, dtype, device in declaration.allocations(*args, **kwargs)
+            ]
+            return made[0] if len(made) == 1 else tuple(made) if made else None
+
+        body.__doc__ = f"The inline kernel {declaration.label}."
+        place = sources.place_of(declaration.body, declaration.file)
+        source = Source(Path(), {}, (), place, origin=Path(declaration.label))
+        super().__init__(qualname, source, declaration.schema(qualname), body, declaration.label)
+        if qualname.startswith(f"{NAMESPACE}::"):  # the user did not choose that name
+            self.label = declaration.label
+        names = [a.name for a in self.arguments.args]
+        self.register_vmap(batching.rule(self.overload, names, ()))
+
+    def _check_declaration(self) -> None:
+        pass  # the declaration did
+
+    def check_inputs(self, values: Sequence[object], keys: Sequence[Key]) -> None:
+        pass  # the body does
+
+    def in_key(self, index: int) -> bool:
+        return self.declaration.in_key(index)
+
+    def kernel_for(
+        self,
+        values: Sequence[object],
+        keys: Sequence[Key],
+        outs: Sequence[TensorKey],
+        graph: bool = False,
+    ) -> tuple[Binding, Source]:
+        program = self.declaration.program(values, keys, outs, graph)
+        device = next((k.device for k in (*keys, *outs) if isinstance(k, TensorKey)), None)
+        if device is None or device.type == "cpu":
+            self.declaration.refuse_on_cpu()
+        text = program.text()
+        if self.verbose:
+            print(text)
+        place = self.declaration.place(program)
+        beside = {"inline": (toolchain.kernels() / "inline.mojo").read_text()}
+        include = self.declaration.include
+        source = sources.generated(text, beside, include, cache().root / "sources", place)
+        where = str(place.describe(program.pieces[-1][0])) if place else self.declaration.label
+        binding = Binding(self.label, self.arguments, source.kernel(program.name), None, where)
+        return binding, source
+
+    def generated(self, args: Sequence[object], kwargs: dict[str, object]) -> str:
+        """Return the Mojo text for arguments like these."""
+        values, keys, outs = self.calls.example(tuple(args), kwargs)
+        return self.declaration.program(values, keys, outs).text()
+
+
+def operator(declaration: Declaration) -> InlineOp:
+    """Return the operator of a declaration; one declared before in the same words is the same."""
+    qualname = f"{NAMESPACE}::{declaration.label}_{declaration.digest}"
+    found = register.find(qualname)
+    if found is None:
+        return InlineOp(qualname, declaration)
+    assert isinstance(found, InlineOp)
+    return found
