@@ -197,11 +197,8 @@ def _print_op(op: MojoOp) -> None:
     print(op.schema)
     for line in _doc(op):
         print(f"    {line}".rstrip())
-    kernel = op.binding.kernel
-    place = op.source.user_place(kernel.file, kernel.line) or op.source
-    parameters = ", ".join(f"{p.name}: {p.type}" for p in kernel.struct_parameters)
-    print(f"  kernel  {kernel.struct}{f'[{parameters}]' if parameters else ''}, {place}")
-    print(f"  {kernel.signature}")
+    for line in op.kernel_description:
+        print(f"  {line}")
 
 
 def ops(what: str | None) -> int:

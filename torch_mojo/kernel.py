@@ -103,6 +103,7 @@ def kernel(
     atomic_outputs: bool = ...,
     *,
     include: Sequence[str | os.PathLike[str]] = ...,
+    options: Sequence[str] = ...,
     bounds_check: bool = ...,
 ) -> ListedKernel: ...
 
@@ -123,6 +124,7 @@ def kernel(
     header: str = ...,
     ensure_row_contiguous: bool = ...,
     include: Sequence[str | os.PathLike[str]] = ...,
+    options: Sequence[str] = ...,
     bounds_check: bool = ...,
 ) -> NamedKernel: ...
 
@@ -145,6 +147,7 @@ def kernel(
     atomic: Sequence[str] = (),
     mutates: Sequence[str] = (),
     include: Sequence[str | os.PathLike[str]] = (),
+    options: Sequence[str] = (),
     bounds_check: bool = False,
 ) -> NamedKernel | ListedKernel:
     """Make a kernel of a body in Mojo, which runs once for every thread of a grid, on the CPU or a GPU.
@@ -174,6 +177,7 @@ def kernel(
         atomic: the outputs, and the inputs among mutates, that are written atomically.
         mutates: the inputs that the body may write as well.
         include: folders in which the header's imports are looked up.
+        options: more options for the compiler, such as `("-D", "WIDTH=4")`.
         bounds_check: check every index, and raise an error that names the operand (TORCH_MOJO_DEBUG does, too).
 
     Raises:
@@ -185,6 +189,7 @@ def kernel(
         "row_contiguous": ensure_row_contiguous,
         "bounds_check": bounds_check,
         "include": [Path(p).expanduser().absolute() for p in include],
+        "options": tuple(options),
         "file": frame.f_code.co_filename,
     }
     if not isinstance(source, str) or not source.strip():

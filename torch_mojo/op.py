@@ -89,6 +89,15 @@ class MojoOp:
                 )
             return self._binding
 
+    @property
+    def kernel_description(self) -> list[str]:
+        """Which kernel it is and where, for people."""
+        kernel = self.binding.kernel
+        place = self.source.user_place(kernel.file, kernel.line) or self.source
+        parameters = ", ".join(f"{p.name}: {p.type}" for p in kernel.struct_parameters)
+        named = f"{kernel.struct}[{parameters}]" if parameters else kernel.struct
+        return [f"kernel  {named}, {place}", kernel.signature]
+
     def in_key(self, index: int) -> bool:
         """Tell whether the value of this argument makes another specialization."""
         return self.binding.in_key(index)

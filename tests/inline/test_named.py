@@ -122,6 +122,8 @@ def test_dims_that_do_not_fit() -> None:
         ({"outputs": {"y": "T"}}, "the output y is a number"),
         ({"grid": "q"}, "grid uses q"),
         ({"grid": "y.shape"}, "is not understood"),
+        ({"grid": "n / 2"}, "is not understood"),
+        ({"inputs": {"x": "T[T]"}, "outputs": {"y": "T[T]"}}, "T is a size and something else"),
         ({"grid": "(n, n, n, n)"}, "has 4 sizes"),
         ({"grid": None}, "has no grid"),
         ({"inputs": {"x": "T[n]", "z": "T[n]"}}, "the input z is not used"),
@@ -297,6 +299,14 @@ def test_what_only_a_gpu_has(word: str) -> None:
         SignatureError, match=r"\[probe\] the body uses \w+, which a CPU does not have"
     ):
         kernel(torch.ones(2))
+
+
+def test_a_grid_of_shapes() -> None:
+    kernel = pointwise(f"y[{AT}] = x[{AT}]", grid="x.shape[-1] * x.shape[0]")
+    x = torch.randn(3, 4)
+    assert torch.equal(kernel(x), x)
+    with pytest.raises(SignatureError, match=r"x has 0 dimension\(s\), and .* asks for number -1"):
+        kernel(torch.ones(()))
 
 
 def test_too_big_a_threadgroup() -> None:

@@ -66,7 +66,7 @@ def graph_kernel(
         outs: fakes of the outputs.
     """
     schema = binding.schema
-    if schema.mutable or source.include or binding.stream or schema.returns == 0:
+    if schema.mutable or source.include or source.flags or binding.stream or not schema.returns:
         return None
     tensors = [v for v in values if isinstance(v, torch.Tensor)] + list(outs)
     if any(t.dtype not in TO_MOJO for t in tensors):

@@ -42,6 +42,7 @@ class Declaration:
         row_contiguous: bool,
         bounds_check: bool,
         include: Sequence[Path],
+        options: Sequence[str],
         file: str | None,
     ) -> None:
         self.label = label
@@ -50,6 +51,7 @@ class Declaration:
         self.row_contiguous = row_contiguous
         self.bounds_check = bounds_check
         self.include = tuple(include)
+        self.options = tuple(options)
         self.file = file
         self.used = words(body)
 
@@ -92,7 +94,7 @@ class Declaration:
     def digest(self) -> str:
         """A hash of all that was declared."""
         parts = [self.label, self.body, self.header, self.row_contiguous, self.checked]
-        parts += [*map(str, self.include), *self._parts()]
+        parts += [*map(str, self.include), self.options, *self._parts()]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
     def error(self, problem: str, advice: str) -> SignatureError:

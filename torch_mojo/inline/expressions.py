@@ -67,9 +67,8 @@ class Expression:
             case ast.Attribute(value=ast.Name(id=name), attr="size" | "ndim"):
                 yield name, True
             case ast.Subscript(
-                value=ast.Attribute(value=ast.Name(id=name), attr="shape"),
-                slice=ast.Constant(value=int()),
-            ):
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=index
+            ) if _integer(index) is not None:
                 yield name, True
             case _:
                 raise SignatureError(
@@ -115,10 +114,8 @@ class Expression:
                     for size in (shapes or {})[name]:
                         total = total * size
                     return total
-                case ast.Subscript(
-                    value=ast.Attribute(value=ast.Name(id=name)), slice=ast.Constant(value=i)
-                ):
-                    return (shapes or {})[name][i]
+                case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name)), slice=index):
+                    return (shapes or {})[name][_integer(index)]
             raise AssertionError(ast.dump(node))
 
         return value(self._tree)
@@ -142,11 +139,24 @@ class Expression:
                     return str(ranks[name])
                 case ast.Attribute(value=ast.Name(id=name)):
                     return f"{name}.size()"
-                case ast.Subscript(
-                    value=ast.Attribute(value=ast.Name(id=name)), slice=ast.Constant(value=i)
-                ):
-                    assert isinstance(i, int)
-                    return f"{name}.shape[{i % max(ranks[name], 1)}]"
+                case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name)), slice=index):
+                    i, rank = _integer(index), ranks[name]
+                    if i is None or not -rank <= i < rank:
+                        raise SignatureError(
+                            f"{self._where}: {name} has {rank} dimension(s), and {self.text!r} asks for "
+                            f"number {i}.\nCorrect the expression, or the call."
+                        )
+                    return f"{name}.shape[{i % rank}]"
             raise AssertionError(ast.dump(node))
 
         return text(self._tree)
+
+
+def _integer(node: ast.expr) -> int | None:
+    """Return the value of a literal integer, which may be negative."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return -number
+    return None

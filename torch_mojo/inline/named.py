@@ -148,8 +148,9 @@ class Named(Declaration):
                     at = d - len(operand.dims or ()) if behind else d
                     self.dims[dim.symbol] = (operand.name, at)
         for name in self.dims:
-            if name in tensors or name in self.params:
-                raise self.error(f"{name} is both a size and an operand", "Rename one of them.")
+            letters = {o.dtype for o in (*self.inputs, *self.outputs)}
+            if name in tensors or name in self.params or name in letters:
+                raise self.error(f"{name} is a size and something else", "Rename one of them.")
             check_name(self.label, name, "the size")
         known = set(self.dims) | ints
         scalars = {o.name for o in self.inputs if o.is_scalar and _is_integral(o.dtype)}

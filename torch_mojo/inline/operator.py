@@ -47,6 +47,10 @@ class InlineOp(MojoOp):
         names = [a.name for a in self.arguments.args]
         self.register_vmap(batching.rule(self.overload, names, ()))
 
+    @property
+    def kernel_description(self) -> list[str]:
+        return [f"inline  {self.declaration.label}, {self.source}"]
+
     def _check_declaration(self) -> None:
         pass  # the declaration did
 
@@ -72,8 +76,14 @@ class InlineOp(MojoOp):
             print(text)
         place = self.declaration.place(program)
         beside = {"inline": (toolchain.kernels() / "inline.mojo").read_text()}
-        include = self.declaration.include
-        source = sources.generated(text, beside, include, cache().root / "sources", place)
+        source = sources.generated(
+            text,
+            beside,
+            self.declaration.include,
+            cache().root / "sources",
+            place,
+            self.declaration.options,
+        )
         where = str(place.describe(program.pieces[-1][0])) if place else self.declaration.label
         binding = Binding(self.label, self.arguments, source.kernel(program.name), None, where)
         return binding, source

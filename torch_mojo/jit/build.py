@@ -61,6 +61,7 @@ class Job:
             own_fingerprint(self.text),
             self.source.fingerprint() if self.source else "",
             *(str(i) for i in (self.source.include if self.source else ())),
+            " ".join(self.source.flags if self.source else ()),
             self.text,
             self.accelerator or "",
             " ".join(config.flags()),
@@ -125,7 +126,7 @@ def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
         command += ["-I", str(folder)]
     if job.accelerator:
         command += ["--target-accelerator", job.accelerator]
-    command += config.flags()
+    command += [*(job.source.flags if job.source else ()), *config.flags()]
     result = subprocess.run(
         command, env=tool.environment(compiler_cache), capture_output=True, text=True, check=False
     )

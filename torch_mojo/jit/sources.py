@@ -54,6 +54,7 @@ class Source:
         roots: the Mojo files that register kernels, by module name.
         include: further folders that the compiler searches.
         place: for text, where it stands in Python.
+        flags: more flags for the compiler.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Source:
         include: Sequence[Path] = (),
         place: PythonPlace | None = None,
         origin: Path | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self.flags = tuple(flags)
         self.roots = roots
         self.include = tuple(include)
         self.place = place
@@ -224,6 +227,7 @@ def generated(
     include: Sequence[Path],
     store: Path,
     place: PythonPlace | None,
+    flags: Sequence[str] = (),
 ) -> Source:
     """Return the source of a generated text, with other modules beside it; `place` has the user's part of it."""
     parts = [text, *(f"{n}\0{t}" for n, t in beside.items())]
@@ -231,7 +235,7 @@ def generated(
     folder = store / module
     for name, other in {module: text, **beside}.items():
         write(folder / f"{name}.mojo", other)
-    return Source(folder, {module: folder / f"{module}.mojo"}, include, place)
+    return Source(folder, {module: folder / f"{module}.mojo"}, include, place, flags=flags)
 
 
 def write(path: Path, text: str) -> None:
