@@ -12,13 +12,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "torch_mojo"
 PYTHON = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "errors config dtypes progress torch_private",
+    "batching errors config dtypes progress torch_private",
     "jit",
     "dispatch",
     "op library",
     "functional",
     "inline",
-    "kernel",
     "compiler",
     "cli demo demo_report",
 ]

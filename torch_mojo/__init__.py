@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from torch_mojo import errors, torch_private
-from torch_mojo.kernel import kernel
 from torch_mojo.library import CustomOpLibrary
 from torch_mojo.op import MojoOp, mojo_op
 
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from torch_mojo import functional
     from torch_mojo.compiler.explain import explain
     from torch_mojo.compiler.rules import lowering
+    from torch_mojo.inline.kernel import kernel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,6 +34,10 @@ def __getattr__(name: str) -> Any:
         from torch_mojo.compiler.explain import explain
 
         return explain
+    if name == "kernel":
+        from torch_mojo.inline.kernel import kernel
+
+        return kernel
     if name == "lowering":
         from torch_mojo.compiler.rules import lowering
 

@@ -9,9 +9,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
 
-from torch_mojo import torch_private
+from torch_mojo import batching, torch_private
 from torch_mojo.dispatch import schema as schemas
-from torch_mojo.functional import batching
 from torch_mojo.jit import sources, toolchain
 from torch_mojo.op import MojoOp
 
@@ -92,7 +91,7 @@ class Function(Generic[P, R]):
         return f"<torch_mojo.functional.{self.__name__}>"
 
 
-@torch.compiler.assume_constant_result
+@torch_private.assume_constant_result
 def _register(qualname: str) -> bool:
     """Register an operator while Dynamo traces a call of it: it cannot follow the registration itself."""
     for function in _functions[_plain(qualname)]:

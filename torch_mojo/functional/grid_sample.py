@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.batching import batch_first
 from torch_mojo.dtypes import accumulated
-from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import kernel
 
 _ATOMIC = tuple(t for n, t in torch.Tag.__members__.items() if n == "nondeterministic_bitwise")

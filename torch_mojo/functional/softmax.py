@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from torch_mojo.batching import batch_first
 from torch_mojo.dtypes import short
-from torch_mojo.functional.batching import batch_first
 from torch_mojo.functional.builtin import Kernel, kernel
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo import torch_private
 from torch_mojo.errors import SignatureError
 from torch_mojo.inline import tuning
 from torch_mojo.inline.listed import DTYPE_CODES, Listed, pack_code, pack_sizes
@@ -341,7 +342,7 @@ class ListedKernel:
 _listed: dict[int, ListedKernel] = {}
 
 
-@torch.compiler.assume_constant_result
+@torch_private.assume_constant_result
 def _define(kernel: int, key: Any) -> bool:
     """Register the operator for a kind of call while Dynamo traces one: it cannot follow that itself."""
     _listed[kernel]._op(key)

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from torch_mojo import batching
 from torch_mojo.dispatch import register
 from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.keys import Key, TensorKey
-from torch_mojo.functional import batching
 from torch_mojo.inline.declaration import Declaration
 from torch_mojo.jit import sources, toolchain
 from torch_mojo.jit.cache import cache

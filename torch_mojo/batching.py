@@ -1,4 +1,4 @@
-"""vmap rules for the built-in kernels."""
+"""vmap rules for kernels."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
