@@ -113,31 +113,10 @@ def test_vmap(compiled: bool) -> None:
 
 
 def test_autocast() -> None:
-    source = """
-import extensibility
-from extensibility import InputTensor, OutputTensor
-
-@extensibility.register("take")
-struct Take:
-    @staticmethod
-    def execute(
-        output: OutputTensor[rank=1, ...],
-        x: InputTensor[dtype=output.dtype, rank=1, ...],
-        index: InputTensor[dtype=DType.int64, rank=1, ...],
-    ) raises:
-        for i in range(index.dim_size(0)):
-            output[i] = x[Int(index[i])]
-"""
-
-    @torch_mojo.mojo_op("tm_grad::take", source=source)
-    def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        return x.new_empty(index.shape)
-
-    take.register_autocast("cpu", torch.bfloat16)
     x, index = torch.tensor([1.0, 2.0]), torch.tensor([1, 0])
     with torch.autocast("cpu", torch.bfloat16):
-        y = take(x, index)
+        y = ops.take(x, index)
         assert y.dtype == torch.bfloat16 and y.tolist() == [2.0, 1.0]
-        assert take(x.double(), index).dtype == torch.float64
-    assert take(x, index).dtype == torch.float32
+        assert ops.take(x.double(), index).dtype == torch.float64
+    assert ops.take(x, index).dtype == torch.float32
     assert index.dtype == torch.int64

@@ -158,8 +158,45 @@ def test_the_size_is_bounded(tmp_path: Path) -> None:
         entry = store.find_or_build(f"{i:040d}", make)
         os.utime(entry.folder, (i, i))
     removed = store.prune(limit=3 * entry.size + 100)  # the recorded times differ in length
-    assert [e.key for e in removed] == [f"{i:040d}" for i in range(3)], "the oldest go first"
+    assert [p.name for p in removed] == [f"{i:040d}" for i in range(3)], "the oldest go first"
     assert len(store.entries()) == 3
+
+
+def test_packages_and_reports_count_too(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+
+    def make(folder: Path) -> dict[str, object]:
+        (folder / "lib.so").write_bytes(b"x" * 1000)
+        return {"what": "a test"}
+
+    entry = store.find_or_build("a" * 40, make)
+    folders = [tmp_path / n for n in ("packages/old", "packages/new", "debug/old/graph_0")]
+    for i, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"x" * 1000)
+        os.utime(folder, (i, i))
+    os.utime(tmp_path / "debug" / "old", (50, 50))
+    os.utime(entry.folder, (100, 100))
+    now = time.time()
+    os.utime(tmp_path / "packages" / "new", (now, now))
+    assert store.size == entry.size + 3000
+    removed = store.prune(limit=entry.size + 1000)
+    assert [str(p.relative_to(tmp_path)) for p in removed] == ["packages/old", "debug/old"]
+    assert store.size == entry.size + 1000
+    assert store.find("a" * 40) is not None
+
+
+def test_what_was_just_used_stays_when_the_cache_prunes_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_MOJO_CACHE_SIZE", "0")
+    store = Cache(tmp_path)
+    for name in ("old", "new"):
+        (tmp_path / "packages" / name).mkdir(parents=True)
+        (tmp_path / "packages" / name / "file").write_bytes(b"x")
+    os.utime(tmp_path / "packages" / "old", (1, 1))
+    assert [p.name for p in store.prune()] == ["old"]
+    assert [p.name for p in store.prune(limit=0)] == ["new"]
 
 
 def test_a_failed_build_is_not_remembered(tmp_path: Path) -> None:

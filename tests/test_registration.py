@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import torch_mojo
+from torch_mojo.dispatch.router import router
 from torch_mojo.errors import KernelNotFoundError, SignatureError
 
 PLUS = """
@@ -225,3 +226,19 @@ def test_declaring_builds_and_imports_nothing(tmp_path: Path) -> None:
     )
     assert result.stdout == "torch.Size([3])\n"
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_there_is_room_for_more_operators_than_the_router_has_functions() -> None:
+    native = router()
+    while len(native._slots) < native._library.tm_slots():
+        native.new_slot()
+    double = declare("tm_reg::one_more")
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    double.register_autograd(lambda ctx, grad: grad * 3)
+    y = double(x)
+    y.sum().backward()
+    assert y.tolist() == [2.0, 3.0]
+    assert x.grad is not None and x.grad.tolist() == [3.0, 3.0]
+    with pytest.raises(TypeError, match="float32"):
+        double(torch.tensor([1]))
+    assert declare("tm_reg::and_another")(x.detach()).tolist() == [2.0, 3.0]

@@ -26,7 +26,7 @@ def cache_size() -> int:
 
 
 def debug() -> bool:
-    """Return TORCH_MOJO_DEBUG: keep and print what is generated and compiled."""
+    """Return TORCH_MOJO_DEBUG: keep, print and check what is generated and compiled."""
     return _get("DEBUG", "0") not in ("", "0")
 
 
@@ -50,4 +50,12 @@ def fallback() -> str:
     value = _get("FALLBACK", "eager")
     if value not in ("eager", "error"):
         raise ValueError(f"TORCH_MOJO_FALLBACK={value!r}; it takes 'eager' or 'error'.")
+    return value
+
+
+def build() -> str:
+    """Return TORCH_MOJO_BUILD: `now` (default), or `never` to use only what the cache has."""
+    value = _get("BUILD", "now")
+    if value not in ("now", "never"):
+        raise ValueError(f"TORCH_MOJO_BUILD={value!r}; it takes 'now' or 'never'.")
     return value

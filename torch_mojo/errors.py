@@ -42,3 +42,7 @@ class KernelError(MojoError):
 
 class CacheError(MojoError, OSError):
     """The kernel cache cannot be used."""
+
+
+class NotBuiltError(MojoError):
+    """A kernel is not in the cache, and TORCH_MOJO_BUILD=never forbids to build it."""

@@ -1,24 +1,23 @@
 """`mojo_op`: a Mojo kernel declared as a torch operator."""
 
 import functools
-import inspect
 import os
 import re
 import threading
-import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_mojo import torch_private
-from torch_mojo.dispatch import register
+from torch_mojo import loader, torch_private
+from torch_mojo.dispatch import register, shipped
 from torch_mojo.dispatch import schema as schemas
 from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.schema import Schema
-from torch_mojo.errors import SignatureError
-from torch_mojo.jit import sources
+from torch_mojo.dtypes import FROM_MOJO
+from torch_mojo.errors import KernelNotFoundError, MojoError, SignatureError
+from torch_mojo.jit import manifest, sources, toolchain
 from torch_mojo.jit.cache import cache
 from torch_mojo.jit.sources import Source
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:  # what a first call needs is imported then
     from torch_mojo.dispatch.keys import Key, TensorKey
 
 
-class MojoOp:
+class MojoOp(loader.Registers):
     """A Mojo kernel as a torch operator; `torch.ops.NAMESPACE.NAME` behind it.
 
     Attributes:
@@ -37,7 +36,7 @@ class MojoOp:
         source: where the kernel comes from.
     """
 
-    overload: Any
+    is_inline = False  # whether its text is another one for each key
     autograd_impl: Callable[..., Any]
 
     def __init__(
@@ -90,6 +89,11 @@ class MojoOp:
             return self._binding
 
     @property
+    def broadcasts(self) -> bool:
+        """Whether the kernel sees its inputs expanded to the first output's shape."""
+        return self._broadcast
+
+    @property
     def kernel_description(self) -> list[str]:
         """Which kernel it is and where, for people."""
         kernel = self.binding.kernel
@@ -97,6 +101,21 @@ class MojoOp:
         parameters = ", ".join(f"{p.name}: {p.type}" for p in kernel.struct_parameters)
         named = f"{kernel.struct}[{parameters}]" if parameters else kernel.struct
         return [f"kernel  {named}, {place}", kernel.signature]
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """The arguments that are compile-time parameters of the kernel."""
+        return list(self.binding.parameters)
+
+    def fixed(self, name: str) -> tuple[torch.dtype | None, int | None]:
+        """Return dtype and rank of a tensor, as far as the kernel names them."""
+        for argument in self.binding.kernel.arguments:
+            if argument.name == name:
+                dtype = argument.constraints.get("dtype", "").removeprefix("DType")
+                rank = argument.constraints.get("rank", "")
+                known = FROM_MOJO.get(dtype.removeprefix("."))
+                return known, int(rank) if rank.isdigit() else None
+        return None, None
 
     def in_key(self, index: int) -> bool:
         """Tell whether the value of this argument makes another specialization."""
@@ -119,9 +138,8 @@ class MojoOp:
         Specialization(self.binding, keys, values, ())
 
     @property
-    def schema(self) -> str:
-        """The operator's schema, as text."""
-        return f"{self.qualname.split('::')[0]}::{self.arguments.text}"
+    def registrations(self) -> torch.library.Library:
+        return register.library_of(self.qualname)
 
     @functools.cached_property
     def calls(self) -> "Calls":
@@ -167,58 +185,6 @@ class MojoOp:
 
     # what the author adds
 
-    def register_autograd(
-        self, backward: Callable[..., object], *, setup_context: Callable[..., object] | None = None
-    ) -> None:
-        """Register a backward formula, as `torch.library.register_autograd` takes it.
-
-        Args:
-            backward: takes ctx and one gradient per output, returns one gradient (or None) per argument.
-            setup_context: takes ctx, inputs and output (and keyword_only_inputs, if there are any).
-
-        Raises:
-            SignatureError: if the operator writes to its arguments.
-        """
-        if self.arguments.mutable:
-            raise SignatureError(
-                f"[{self.qualname}] writes to its arguments, and autograd has no formula for that.\n"
-                "Declare a functional operator (no mutates_args) and register its backward."
-            )
-        self.autograd_info._backward_fn = backward
-        self.autograd_info._setup_context_fn = setup_context
-
-    def register_vmap(self, rule: Callable[..., object] | None = None) -> Any:
-        """Register a batching rule, as `torch.library.register_vmap` takes it."""
-        if rule is None:
-            return self.register_vmap
-        torch.library.register_vmap(self.qualname, rule, lib=register.library_of(self.qualname))
-        return rule
-
-    def register_autocast(self, device_type: str, cast_inputs: torch.dtype | None = None) -> None:
-        """Cast floating-point tensors (not float64) under autocast on `device_type`.
-
-        Args:
-            device_type: "cpu" or "cuda".
-            cast_inputs: the dtype; without one, what the autocast block in force says.
-        """
-        torch_private.autocast(
-            register.library_of(self.qualname), self.overload, device_type, cast_inputs
-        )
-
-    def register_fake(self, fake: Callable[..., object] | None = None) -> Any:
-        """Register another fake implementation than the body, for sizes that depend on data.
-
-        Raises:
-            SignatureError: if its parameters are not those of the operator.
-        """
-        if fake is None:
-            return self.register_fake
-        _check_parameters(self.qualname, self.arguments, fake)
-        torch.library.register_fake(
-            self.qualname, fake, lib=register.library_of(self.qualname), allow_override=True
-        )
-        return fake
-
     def register_lowering(self, lowering: Callable[..., object] | None = None) -> Any:
         """Register how `torch.compile(backend="max")` lowers the operator, instead of its own kernel."""
         if lowering is None:
@@ -241,39 +207,9 @@ class MojoOp:
 
 def original(error: RuntimeError) -> BaseException:
     """Return the exception that became this one on its way through the dispatcher."""
-    from torch_mojo.dispatch.router import pending
+    from torch_mojo.dispatch.pending import pending
 
     return pending(error) or error
-
-
-def _check_parameters(qualname: str, schema: Schema, function: Callable[..., object]) -> None:
-    """Refuse a fake implementation whose parameters are not the schema's."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-        return
-    have = [p.name for p in parameters]
-    want = [a.name for a in schema.args]
-    missing = [n for n in want if n not in have]
-    extra = [
-        p.name for p in parameters if p.name not in want and p.default is inspect.Parameter.empty
-    ]
-    if missing or extra:
-        problem = " and ".join(
-            [f"lacks the parameter {', '.join(missing)}"] * bool(missing)
-            + [f"has the unknown parameter {', '.join(extra)}"] * bool(extra)
-        )
-        raise SignatureError(
-            f"[{qualname}] the fake implementation {function.__name__} {problem}; "
-            f"the operator is {schema.text}.\nGive it the operator's parameters: ({', '.join(want)})."
-        )
-
-
-def caller(depth: int) -> types.FrameType | None:
-    """Return the frame that is `depth` calls above the calling function."""
-    frame = inspect.currentframe()
-    for _ in range(depth + 1):
-        frame = frame.f_back if frame else None
-    return frame
 
 
 def make_source(
@@ -318,6 +254,21 @@ def declared() -> dict[str, MojoOp]:
     return {n: o for n, o in register.all_operators().items() if isinstance(o, MojoOp)}
 
 
+def library_beside(file: str | None, qualname: str, schema: Callable[[], Schema]) -> Path | None:
+    """Return the library beside a Python file, if it was built from this declaration."""
+    path = manifest.library_of(file) if file else None
+    if path is None or not path.exists():
+        return None
+    try:
+        found = shipped.entry_of(manifest.read(path), qualname)
+    except MojoError:
+        return None  # of another version: what is called is built
+    if found is None or found[1]["schema"] != schema().text:
+        return None
+    shipped.add(path)
+    return path
+
+
 def mojo_op(
     qualname: str,
     *,
@@ -328,12 +279,15 @@ def mojo_op(
     mutates_args: str | Sequence[str] = (),
     tags: Sequence[torch.Tag] = (),
     broadcast: bool = False,
-) -> Callable[[Callable[..., Any]], MojoOp]:
+) -> Callable[[Callable[..., Any]], Any]:
     """Declare a Mojo kernel as the torch operator `qualname`.
 
     The decorated function's annotations are the operator's schema. Its body returns new, empty tensors that
     look like the outputs: it is the fake implementation, and the allocation of every eager call. Only their
     shape, strides, dtype and device count; their values do not.
+
+    If a library with the operator lies beside the calling file (`torch_mojo.build`), what was built is taken from
+    it. Without a compiler, or without the Mojo source, the operator is a `ShippedOp`, which has nothing else.
 
     Arguments bind to the kernel's `execute` by name; outputs are its remaining OutputTensors, in return
     order. An argument named like a compile-time parameter of `execute` or of its struct becomes that
@@ -355,17 +309,25 @@ def mojo_op(
         KernelNotFoundError: if the source registers no such kernel.
         SignatureError: if declaration and kernel do not fit.
     """
-    frame = caller(1)
-    file = frame.f_code.co_filename if frame else None
-    names = dict(frame.f_locals) if frame else {}
-    del frame
+    file, names = loader.called_from(1)
     if not re.fullmatch(r"[^\W\d]\w*::[^\W\d]\w*(\.[^\W\d]\w*)?", qualname):
         raise SignatureError(f"{qualname!r} is no operator name.\nName it 'namespace::name'.")
 
-    def declare(body: Callable[..., Any]) -> MojoOp:
-        made = make_source(source, path, include, file, qualname)
-        schema = schemas.infer(qualname, body, mutates_args, names)
+    def declare(body: Callable[..., Any]) -> Any:
+        @functools.cache
+        def schema() -> Schema:
+            return schemas.infer(qualname, body, mutates_args, names)
+
+        library = library_beside(file, qualname, schema)
+        if library is not None and not toolchain.is_available():
+            return loader.declare(qualname, library, schema(), body, tags)
+        try:
+            made = make_source(source, path, include, file, qualname)
+        except KernelNotFoundError:
+            if library is None:
+                raise
+            return loader.declare(qualname, library, schema(), body, tags)
         name = kernel or qualname.split("::")[1].split(".")[0]
-        return MojoOp(qualname, made, schema, body, name, tags=tags, broadcast=broadcast)
+        return MojoOp(qualname, made, schema(), body, name, tags=tags, broadcast=broadcast)
 
     return declare

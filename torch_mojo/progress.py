@@ -1,4 +1,4 @@
-"""One line on standard error for whatever takes more than two seconds."""
+"""Lines on standard error: for whatever takes more than two seconds, and for the steps of what takes many."""
 
 import sys
 import threading
@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from torch_mojo import config
 
 PATIENCE = 2.0  # seconds
+
+
+def say(text: str) -> None:
+    """Print a line, unless TORCH_MOJO_QUIET=1 turns it off."""
+    if not config.quiet():
+        print(f"torch_mojo: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -22,11 +28,11 @@ def slow(what: str) -> Iterator[None]:
         return
     said = threading.Event()
 
-    def say() -> None:
+    def start_line() -> None:
         said.set()
-        print(f"torch_mojo: {what} ...", file=sys.stderr, flush=True)
+        say(f"{what} ...")
 
-    timer = threading.Timer(PATIENCE, say)
+    timer = threading.Timer(PATIENCE, start_line)
     timer.daemon = True
     start = time.perf_counter()
     timer.start()
@@ -35,5 +41,4 @@ def slow(what: str) -> Iterator[None]:
     finally:
         timer.cancel()
         if said.is_set():
-            seconds = time.perf_counter() - start
-            print(f"torch_mojo: {what}: {seconds:.1f} s", file=sys.stderr, flush=True)
+            say(f"{what}: {time.perf_counter() - start:.1f} s")

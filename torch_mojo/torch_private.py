@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch._library.autograd import Info as AutogradInfo
 from torch._library.autograd import make_autograd_impl
+from torch._prims_common import suggest_memory_format as suggest_memory_format
 from torch.amp.autocast_mode import _cast
 
 from torch_mojo.errors import ToolchainError
@@ -23,6 +24,7 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 F = TypeVar("F", bound=Callable[..., Any])
+Entry = Callable[..., Any]
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -140,6 +142,63 @@ def privateuse1_name() -> str:
     return torch._C._get_privateuse1_backend_name()
 
 
+def privateuse1_is_taken() -> bool:
+    """Tell whether another library has named the private device."""
+    return privateuse1_name() != "privateuseone"
+
+
+def name_private_device(name: str, module: Any) -> None:
+    """Name the private device; give it its module and the methods of tensors, modules and storages."""
+    torch.utils.rename_privateuse1_backend(name)
+    torch._register_device_module(name, module)
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def kernel_words(qualname: str, key: str) -> tuple[int, ...]:
+    """Return functor, boxed and unboxed function of an operator's kernel for a dispatch key, as addresses.
+
+    The object that has them is never freed: the kernel belongs to torch and stays.
+    """
+    kernel = torch._C._dispatch_get_computed_kernel_for_dispatch_key(qualname, key)
+    _kept_kernels.append(kernel)
+    value = ctypes.c_int64.from_address(id(kernel) + 16).value  # pybind11's object, then ours
+    return tuple((ctypes.c_int64 * 3).from_address(value))
+
+
+_kept_kernels: list[object] = []
+PRINTING = torch._tensor_str.__file__  # the code that writes tensors as text
+
+
+def register_inductor_device(name: str) -> None:
+    """Let Inductor come as far with a device as to its code generators, instead of to a KeyError."""
+    from torch._inductor.codegen.common import DeviceOpOverrides, register_device_op_overrides
+
+    register_device_op_overrides(name, DeviceOpOverrides())
+
+
+def is_composite(overload: torch._ops.OpOverload) -> bool:
+    """Tell whether torch makes an operator of others, with gradients of their own."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        overload.name(), "CompositeImplicitAutograd"
+    )
+
+
+def is_structured(qualname: str) -> bool:
+    """Tell whether torch makes an operator of its meta function and its `out` overload."""
+    key = "CompositeExplicitAutogradNonFunctional"
+    return torch._C._dispatch_has_kernel_for_dispatch_key(qualname, key)
+
+
+def with_conj(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that says that it is conjugated."""
+    return torch._conj(tensor)
+
+
+def with_neg(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that says that it is negated."""
+    return torch._neg_view(tensor)
+
+
 def tensor_from_handle(handle: int) -> torch.Tensor:
     """Return the tensor of a handle, which is used up."""
     return _from_handle(_new_capsule(handle, None, None))
@@ -162,7 +221,8 @@ def autocast(
 
     torch.library.register_autocast takes one fixed dtype and positional arguments only.
     """
-    key = getattr(torch._C.DispatchKey, "Autocast" + device_type.upper())
+    name = "PrivateUse1" if device_type == "mojo" else device_type.upper()
+    key = getattr(torch._C.DispatchKey, "Autocast" + name)
 
     def cast(*args: Any, **kwargs: Any) -> Any:
         to = dtype or torch.get_autocast_dtype(device_type)
@@ -175,6 +235,17 @@ def autocast(
     overload.py_kernels.pop(key, None)
     overload.py_impl(key)(cast)
     library.impl(overload_name(overload), cast, key.name)
+
+
+def cast_tensors(values: Any, device_type: str, dtype: torch.dtype) -> Any:
+    """Return arguments with the floating-point tensors of a device (not float64) in another dtype."""
+    return _cast(values, device_type, dtype)
+
+
+def without_autocast() -> Any:
+    """Return a context in which calls go past the private device's autocast."""
+    key = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key))
 
 
 def overload_name(overload: torch._ops.OpOverload) -> str:
@@ -198,6 +269,24 @@ def keyset(*names: str) -> int:
 def key_number(name: str) -> int:
     """Return c10's number of a dispatch key."""
     return int(getattr(torch._C.DispatchKey, name))
+
+
+def gate_words() -> list[int]:
+    """Return what a gate needs to see whether only autograd stands between tensors and their backend."""
+    plain = keyset(
+        "CPU",
+        "CUDA",
+        "PrivateUse1",
+        "AutogradCPU",
+        "AutogradCUDA",
+        "AutogradPrivateUse1",
+        "AutocastCPU",
+        "AutocastCUDA",
+        "AutocastPrivateUse1",
+        "ADInplaceOrView",
+    )
+    modes = ("Python", "Functionalize", "FuncTorchDynamicLayerBackMode")
+    return [plain, keyset_offset(), *(key_number(m) for m in modes)]
 
 
 def bump_versions(
@@ -276,3 +365,33 @@ def keyset_offset() -> int:
             "Install a torch version that torch_mojo was tested with."
         )
     return places.pop()
+
+
+def known(condition: bool | torch.SymBool) -> bool:
+    """Return whether a condition on sizes is provable without a new guard."""
+    if isinstance(condition, bool):
+        return condition
+    # imported late: it brings sympy, which takes a second
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+@contextlib.contextmanager
+def recording(namespace: str) -> Iterator[list[tuple[str, tuple[Any, ...], dict[str, Any]]]]:
+    """Note every call of a namespace's operators, on fake tensors: (qualified name, args, kwargs)."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func.namespace == namespace:
+                found.append((func.name().removesuffix(".default"), args, kwargs or {}))
+            return func(*args, **kwargs or {})
+
+    with FakeTensorMode(), Recorder():
+        yield found

@@ -16,6 +16,8 @@ from torch.words import WordPtr, function_at, load, pointer, store
 comptime MUTEX_BYTES = 64
 comptime OWN = -1
 comptime DISABLE_TIMING = 2
+comptime FUNCTIONS = 4096  # of one device, a power of two; what is beyond is loaded at each launch
+comptime FUNCTION_WORDS = 4
 
 # CUDA's driver itself: the runtime's events cost four more locks and context switches a call
 comptime EventCreate = def(event: WordPtr, flags: UInt32) thin abi("C") -> Int32
@@ -76,6 +78,7 @@ struct Accelerator(Movable):
     var streams: List[DeviceStream]
     var current: Int
     var mutex: Int
+    var functions: Int
     var next: Int
 
     def __init__(out self, index: Int, driver: Int, next: Int) raises:
@@ -89,6 +92,7 @@ struct Accelerator(Movable):
         self.current = OWN
         self.mutex = external_call["calloc", Int](1, MUTEX_BYTES)
         _ = external_call["pthread_mutex_init", Int32](self.mutex, 0)
+        self.functions = external_call["calloc", Int](FUNCTIONS * FUNCTION_WORDS, 8)
         self.next = next
 
     def position(mut self, stream: Int) raises -> Int:
@@ -98,9 +102,7 @@ struct Accelerator(Movable):
                 return i
         if stream == 0:
             self.streams.append(
-                self.context.create_external_stream(
-                    Optional[Pointer[NoneType, MutAnyOrigin]](None)
-                )
+                self.context.create_external_stream(Optional[Pointer[NoneType, MutAnyOrigin]](None))
             )
         else:
             self.streams.append(
@@ -158,8 +160,8 @@ def new_accelerator(index: Int, driver: Int, next: Int) raises -> Int:
     return address
 
 
-def launch_on(first: Int, context: Int) -> Int:
-    """Returns the handle of the stream that takes what this context launches, or 0 for a context of the kernel's own.
+def accelerator_of(first: Int, context: Int) -> Int:
+    """Returns the address of the Accelerator of a context, or 0 for a context of the kernel's own.
 
     `first` is the address of an Accelerator; each has the address of the next. The runtime's handle is the only
     field of a DeviceContext and of a DeviceStream.
@@ -168,6 +170,38 @@ def launch_on(first: Int, context: Int) -> Int:
     while at != 0:
         ref accelerator = AcceleratorPtr(unsafe_from_address=at)[]
         if load(Int(Pointer(to=accelerator.context)), 0) == context:
-            return load(accelerator.stream(), 0)
+            return at
         at = accelerator.next
     return 0
+
+
+def launch_on(first: Int, context: Int) -> Int:
+    """Returns the handle of the stream that takes what this context launches, or 0, as accelerator_of."""
+    var at = accelerator_of(first, context)
+    return 0 if at == 0 else load(AcceleratorPtr(unsafe_from_address=at)[].stream(), 0)
+
+
+def known_function(accelerator: Int, name: Int, code: Int, shared: Int32) -> Int:
+    """Returns the address of the entry for a GPU function, empty if it was not loaded yet, or 0 if there is no room.
+
+    The runtime hashes the whole code at every launch, up to 90 us. Names and code are constants of
+    libraries that stay open, so their addresses tell them apart.
+    """
+    var table = AcceleratorPtr(unsafe_from_address=accelerator)[].functions
+    var at = ((code >> 4) ^ (name << 3)) & (FUNCTIONS - 1)
+    for _ in range(FUNCTIONS):
+        var entry = table + at * FUNCTION_WORDS * 8
+        if load(entry, 0) == 0:
+            return entry
+        if load(entry, 0) == code and load(entry, 1) == name and load(entry, 2) == Int(shared):
+            return entry
+        at = (at + 1) & (FUNCTIONS - 1)
+    return 0
+
+
+def remember_function(entry: Int, name: Int, code: Int, shared: Int32, handle: Int):
+    """Fills an entry; the code comes last, since it tells that the entry is full."""
+    store(entry, 1, name)
+    store(entry, 2, Int(shared))
+    store(entry, 3, handle)
+    store(entry, 0, code)

@@ -85,7 +85,7 @@ def expanded[
         var to = rank - like_rank + d
         var own = own_rank - like_rank + d
         shape[to] = load(load(flat, like + 1), d)
-        if own >= 0 and load(load(flat, at + 1), own) != 1:
+        if own >= 0 and load(load(flat, at + 1), own) == shape[to]:
             strides[to] = load(load(flat, at + 2), own)
     return {_data[dtype](flat, at), shape, strides}
 

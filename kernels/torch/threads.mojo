@@ -52,4 +52,3 @@ def get_attribute(result: Int, context: Int, attribute: Int) -> Int:
         Pointer[Int32, MutAnyOrigin](unsafe_from_address=result)[] = Int32(threads())
         return 0
     return external_call["AsyncRT_DeviceContext_getAttribute", Int](result, context, attribute)
-

@@ -28,14 +28,14 @@ class Calls:
     """The router's side of one operator: misses, bodies, gradients.
 
     Attributes:
-        built: the specializations in use, by library.
+        built: the specializations in use, by library and function.
     """
 
     def __init__(self, op: "Declared") -> None:
         self._op = op
         self.qualname = op.label
         self.arguments = op.arguments
-        self.built: dict[str, Built] = {}
+        self.built: dict[tuple[str, int], Built] = {}
 
     def specialize(self, stack: int, key: Sequence[int], outs: int) -> Built:
         """Build or load the specialization for a key.
@@ -50,7 +50,7 @@ class Calls:
         keys = reader.keys(values)
         if outs:
             return self._build(keys, values, reader.outputs())
-        plan = self._trace(keys, values)
+        plan = self.trace(keys, values)
         if plan is None:
             self._op.check_inputs(values, keys)
             return Built("its body makes the outputs")
@@ -61,12 +61,13 @@ class Calls:
         return built
 
     def _build(self, keys: list[Key], values: list[object], outs: list[TensorKey]) -> Built:
-        binding, source = self._op.kernel_for(values, keys, outs)
-        built = load(binding, source, keys, values, outs)
-        self.built[str(built.library)] = built
+        built = load(self._op.kernel_for, keys, values, outs)
+        self.built[str(built.library), built.function] = built
         return built
 
-    def _trace(self, keys: list[Key], values: list[object]) -> plans.Plan | None:
+    def trace(self, keys: list[Key], values: list[object]) -> plans.Plan | None:
+        """Return the plan of the outputs for arguments of these keys, or None if the body must be called."""
+
         def arguments(trace: symints.Trace) -> tuple[list[object], dict[str, object]]:
             at, found = 0, []
             for arg, key, value in zip(self.arguments.args, keys, values, strict=True):
@@ -86,6 +87,15 @@ class Calls:
     def make_outputs(self, stack: int, outs: int) -> None:
         """Call the body with the real arguments and leave its tensors' handles behind `outs`."""
         values = stacks.read(self.arguments, stack, steal=False)
+        made = self.call_body(values)
+        stacks.write_tensors(outs, made)
+
+    def call_body(self, values: list[object]) -> list[torch.Tensor]:
+        """Return the tensors that the body makes for these arguments.
+
+        Raises:
+            SignatureError: if it returns something else, or an argument.
+        """
         args, kwargs = stacks.as_call(self.arguments, values)
         with torch.no_grad():
             result = self._op.body(*args, **kwargs)
@@ -104,7 +114,7 @@ class Calls:
                     f"[{self.qualname}] output {i} of its body shares memory with an argument.\n"
                     "Return a new tensor, such as torch.empty_like(x)."
                 )
-        stacks.write_tensors(outs, made)
+        return made
 
     def autograd(self, stack: int) -> None:
         """Run a call that needs autograd, or that is no plain one, through torch's Python machinery."""
@@ -127,7 +137,7 @@ class Calls:
         keys: list[Key] = [
             key_of_value(a, v) for a, v in zip(self.arguments.args, bound, strict=True)
         ]
-        plan = self._trace(keys, bound)
+        plan = self.trace(keys, bound)
         if plan is not None:
             return bound, keys, [planned_key(plan, i) for i in range(self.arguments.returns)]
         fakes = stacks.as_call(self.arguments, bound)

@@ -1,5 +1,7 @@
 """Keys: what the router's words say of a call, and the same for example arguments."""
 
+import dataclasses
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +35,13 @@ class TensorKey:
             word >> 24 & 255,
             word >> 32 & 255,
         )
+
+    @property
+    def word(self) -> int:
+        word = (
+            self.dtype_code | self.rank << 8 | self.layout << 16 | self.device_type << 24 | 1 << 40
+        )
+        return word | (int(self.aligned) << 20 | self.device_index << 32 if self.device_type else 0)
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -79,6 +88,13 @@ def key_of_value(arg: Arg, value: object) -> Key:
     return tensor_key(value)
 
 
+def strided(key: Key) -> Key:
+    """Return a key with all tensors of any strides; code for it serves contiguous ones as well."""
+    if isinstance(key, list):
+        return [None if k is None else dataclasses.replace(k, layout=STRIDED) for k in key]
+    return None if key is None else dataclasses.replace(key, layout=STRIDED)
+
+
 def planned_key(plan: plans.Plan, i: int) -> TensorKey:
     """Return what is known of a planned output."""
     device_type, device_index = _device_code(plan.devices[i])
@@ -122,6 +138,61 @@ def stand_in(
         assert isinstance(value, (int, float))
         return symints.Opaque(value), words
     return value, words
+
+
+def key_words(
+    schema: Schema,
+    keys: Sequence[Key],
+    values: Sequence[object],
+    in_key: Callable[[int], bool],
+) -> list[tuple[int, bool, bool]]:
+    """Return the words that the router would push for a call: (word, of a tensor, of one that is written)."""
+    found: list[tuple[int, bool, bool]] = []
+
+    def plain(*words: int) -> None:
+        found.extend((w, False, False) for w in words)
+
+    def tensor(key: TensorKey | None, written: bool) -> None:
+        found.append((key.word if key else 0, True, written))
+
+    for i, (arg, key, value) in enumerate(zip(schema.args, keys, values, strict=True)):
+        selects = arg.kind(in_key(i)) & IN_KEY
+        if arg.optional:
+            plain(int(value is not None))
+            if value is None:
+                if arg.base == "Tensor" and not arg.is_list:
+                    plain(0)
+                continue
+        items = list(value) if isinstance(value, (list, tuple)) else []
+        if arg.is_list:
+            plain(len(items))
+            if isinstance(key, list):
+                for k in key:
+                    tensor(k, arg.mutated)
+            elif selects:
+                plain(*(_value_word(arg, v) for v in items))
+        elif arg.base == "Tensor":
+            assert not isinstance(key, list)
+            tensor(key, arg.mutated)
+        elif arg.base == "str":
+            text = str(value).encode()
+            plain(len(text))
+            plain(*(int.from_bytes(text[at : at + 8], "little") for at in range(0, len(text), 8)))
+        elif selects:
+            plain(_value_word(arg, value))
+    return found
+
+
+def _value_word(arg: Arg, value: object) -> int:
+    """Return a value as libtorch puts it on the stack."""
+    if isinstance(value, torch.dtype):
+        return libtorch.dtype_code(value)
+    if arg.base == "Device":
+        code, index = libtorch.device_code(torch.device(value))  # type: ignore[call-overload]
+        return code << 32 | index & 0xFFFFFFFF
+    if arg.base == "float":
+        return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+    return int(value)  # type: ignore[call-overload]
 
 
 class KeyReader:

@@ -150,13 +150,23 @@ def build_version() -> int:
     return (major << 56) | (minor << 48)
 
 
-def implement(qualname: str, key: str, kernel: int) -> int:
-    """Register a C function as an operator's kernel for a dispatch key.
+def data_address(library: str, name: str) -> int:
+    """Return the address of an object in `lib<library>`.
 
-    Returns:
-        the handle of the registration, which lasts as long as nobody deletes it.
+    Raises:
+        ToolchainError: if this torch has none of that name.
     """
-    namespace, name = qualname.split("::")
+    try:
+        found = ctypes.c_char.in_dll(_library(library), name)
+    except ValueError as e:
+        raise ToolchainError(
+            f"torch {torch.__version__} has no object {name}.\nInstall a torch version that torch_mojo was tested with."
+        ) from e
+    return ctypes.addressof(found)
+
+
+def new_library(namespace: str, key: str) -> int:
+    """Return the address of a torch::Library for a dispatch key, which lasts as long as nobody deletes it."""
     handle = ctypes.c_void_p()
     call(
         "aoti_torch_library_init_impl",
@@ -166,11 +176,22 @@ def implement(qualname: str, key: str, kernel: int) -> int:
         ctypes.c_uint32(1),
         ctypes.byref(handle),
     )
+    return handle.value or 0
+
+
+def implement(qualname: str, key: str, kernel: int) -> int:
+    """Register a C function as an operator's kernel for a dispatch key.
+
+    Returns:
+        the handle of the registration, which lasts as long as nobody deletes it.
+    """
+    namespace, name = qualname.split("::")
+    handle = new_library(namespace, key)
     call(
         "torch_library_impl",
-        handle,
+        ctypes.c_void_p(handle),
         ctypes.c_char_p(name.encode()),
         ctypes.c_void_p(kernel),
         ctypes.c_uint64(build_version()),
     )
-    return handle.value or 0
+    return handle

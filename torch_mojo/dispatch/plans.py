@@ -22,11 +22,13 @@ class Plan:
 
     Attributes:
         words: the program, as the router reads it.
+        places: which words say on what device the outputs are: the type, and behind it the index.
         dtypes, ranks, contiguous: what is known of each output when its specialization is made.
     """
 
-    def __init__(self, words: list[int], outs: Sequence[TensorOut]) -> None:
+    def __init__(self, words: list[int], places: list[int], outs: Sequence[TensorOut]) -> None:
         self.words = words
+        self.places = places
         self.dtypes = [o.dtype for o in outs]
         self.ranks = [len(o.shape) for o in outs]
         self.contiguous = [o.contiguous for o in outs]
@@ -52,7 +54,9 @@ def trace(
         for guard in state.guards:
             words += [*guard, END]
         words.append(len(outs))
+        places = []
         for out in outs:
+            places.append(len(words) + 2)
             words += [out.kind, dtype_code(out.dtype), *device_code(out.device), len(out.shape)]
             if out.kind == LIKE:
                 assert out.like is not None
@@ -65,7 +69,7 @@ def trace(
             traceback.print_exc()
         # Whatever went wrong goes wrong again, and is told, when the body is called with the real arguments.
         return None
-    return Plan(words, outs)
+    return Plan(words, places, outs)
 
 
 def _outs(result: Any, returns: int) -> list[TensorOut]:

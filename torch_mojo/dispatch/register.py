@@ -110,7 +110,7 @@ class _Waiting:
         namespace, name = op.qualname.split("::")
         self._library = torch.library.Library(namespace, "IMPL")
         takes_tensors = any(a.base == "Tensor" for a in op.arguments.args)
-        self._keys = ("CPU", "CUDA") if takes_tensors else ("BackendSelect",)
+        self._keys = ("CPU", "CUDA", "PrivateUse1") if takes_tensors else ("BackendSelect",)
         for key in self._keys:
             self._library.impl(name, self._first_call, key, with_keyset=True)
         if takes_tensors:

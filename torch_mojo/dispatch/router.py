@@ -1,8 +1,9 @@
 """The router's Python side: it builds and opens the library, fills slots and tables, and answers misses."""
 
-import collections
 import ctypes
 import functools
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Protocol
 import torch
 
 from torch_mojo import torch_private
-from torch_mojo.dispatch import libtorch
-from torch_mojo.dispatch.schema import LIST, Schema
-from torch_mojo.errors import KernelError, MojoError, ToolchainError
-from torch_mojo.jit import toolchain
-from torch_mojo.jit.build import Job, build
+from torch_mojo.dispatch import libtorch, shipped
+from torch_mojo.dispatch.pending import keep
+from torch_mojo.dispatch.schema import Schema
+from torch_mojo.errors import KernelError, ToolchainError
+from torch_mojo.jit import manifest, toolchain
+from torch_mojo.jit.build import Job, build, own_fingerprint
 from torch_mojo.jit.cache import cache
 
 # Word numbers of kernels/torch/router.mojo.
@@ -23,6 +25,7 @@ _SLOT_WORDS, _STATE_WORDS = 16, 16
 _SLOT_NARGS, _SLOT_KINDS, _SLOT_TABLE, _SLOT_RETURNS, _SLOT_FLAGS, _SLOT_NEED = range(6)
 _ENTRY_KEY = 9
 _HAS_LISTS = 1
+PREBUILT_CPU = "x86-64-v3"  # of the router in torch_mojo's wheel
 
 _MISS = ctypes.CFUNCTYPE(
     ctypes.c_int64,
@@ -64,26 +67,6 @@ class Operator(Protocol):
     def autograd(self, stack: int) -> None: ...
 
 
-_local = threading.local()
-_messages: collections.deque[object] = collections.deque(maxlen=1024)
-
-
-def _keep(error: BaseException) -> int:
-    """Store an exception for the caller; return its text's address, marked as a message."""
-    text = str(error) if isinstance(error, MojoError) else f"{type(error).__name__}: {error}"
-    buffer = ctypes.create_string_buffer(text.encode())
-    _messages.append(buffer)
-    _local.pending = (text, error)
-    return ctypes.addressof(buffer)
-
-
-def pending(error: RuntimeError) -> BaseException | None:
-    """Return the Python exception that a RuntimeError from the dispatcher stands for, if any."""
-    text, found = getattr(_local, "pending", (None, None))
-    _local.pending = (None, None)
-    return found if text is not None and text in str(error) else None
-
-
 class Slot:
     """One operator's place in the router: its C functions and its table of specializations."""
 
@@ -109,19 +92,14 @@ class Slot:
         with self._lock:
             self.operator = operator
             self._table = {}
-            kinds = (ctypes.c_int64 * max(len(schema.args), 1))(
-                *(a.kind(in_key(i)) for i, a in enumerate(schema.args))
-            )
+            kinds = (ctypes.c_int64 * max(len(schema.args), 1))(*schema.kinds(in_key))
             self._keep.append(kinds)
             self._words[_SLOT_TABLE] = 0
             self._words[_SLOT_NARGS] = len(schema.args)
             self._words[_SLOT_KINDS] = ctypes.addressof(kinds)
             self._words[_SLOT_RETURNS] = schema.returns
-            dynamic = any(
-                k & LIST or a.base == "str" for k, a in zip(kinds, schema.args, strict=False)
-            )
-            self._words[_SLOT_FLAGS] = _HAS_LISTS if dynamic else 0
-            self._words[_SLOT_NEED] = 8 + 5 * (len(schema.args) + schema.returns)
+            self._words[_SLOT_FLAGS] = _HAS_LISTS if schema.dynamic else 0
+            self._words[_SLOT_NEED] = schema.need
 
     @property
     def size(self) -> int:
@@ -193,6 +171,7 @@ class Router:
         for name in (
             "tm_state",
             "tm_slots",
+            "tm_most_slots",
             "tm_slot_function",
             "tm_cpu_context",
             "tm_accelerator",
@@ -200,6 +179,9 @@ class Router:
             getattr(self._library, name).restype = ctypes.c_int64
         self._state = self._library.tm_state()
         self._slots: list[Slot] = []
+        self._page: int = self._library.tm_slots()
+        self._pages = [self._library]  # each has the functions of so many slots
+        self._pages_lock = threading.Lock()
         self._devices: dict[int, int] = {}  # addresses; -1 is the host
         self._lock = threading.Lock()
         self._callbacks = (
@@ -209,19 +191,8 @@ class Router:
             _KERNEL_FAILED(self._kernel_failed),
         )
         words = (ctypes.c_int64 * _STATE_WORDS).from_address(self._state)
-        words[0] = torch_private.keyset(
-            "CPU",
-            "CUDA",
-            "AutogradCPU",
-            "AutogradCUDA",
-            "AutocastCPU",
-            "AutocastCUDA",
-            "ADInplaceOrView",
-        )
-        words[1] = torch_private.keyset_offset()
-        words[2] = torch_private.key_number("Python")
-        words[3] = torch_private.key_number("Functionalize")
-        words[4] = torch_private.key_number("FuncTorchDynamicLayerBackMode")
+        for i, word in enumerate(torch_private.gate_words()):
+            words[i] = word
         words[5] = libtorch.address("torch_cuda", "aoti_torch_get_current_cuda_stream")
         for i, callback in enumerate(self._callbacks):
             words[6 + i] = ctypes.cast(callback, ctypes.c_void_p).value or 0
@@ -231,7 +202,16 @@ class Router:
         return (ctypes.c_int64 * _SLOT_WORDS).from_address(at)
 
     def function(self, index: int, autograd: bool) -> int:
-        return self._library.tm_slot_function(ctypes.c_int64(index), ctypes.c_int64(int(autograd)))
+        """Return the address of a slot's `kernel` or `gate`."""
+        page, at = divmod(index, self._page)
+        with self._pages_lock:
+            while len(self._pages) <= page:
+                job = _page_job(len(self._pages) * self._page, self._page)
+                library = ctypes.CDLL(str(build(job, cache()).library))
+                library.tm_slot_function.restype = ctypes.c_int64
+                self._pages.append(library)
+            library = self._pages[page]
+        return library.tm_slot_function(ctypes.c_int64(at), ctypes.c_int64(int(autograd)))
 
     def new_slot(self) -> Slot:
         """Return a slot that no operator has.
@@ -241,7 +221,7 @@ class Router:
         """
         with self._lock:
             index = len(self._slots)
-            if index >= self._library.tm_slots():
+            if index >= self._library.tm_most_slots():
                 raise ToolchainError(
                     f"torch_mojo has room for {index} operators in one process, and all are taken.\n"
                     "Declare fewer operators."
@@ -299,26 +279,26 @@ class Router:
             words = tuple((ctypes.c_int64 * count).from_address(key))
             return self._slots[slot].miss(stack, words, hashed, outs or 0)
         except BaseException as e:
-            return _keep(e) | 1
+            return keep(e) | 1
 
     def _outputs(self, slot: int, stack: int, outs: int) -> int:
         try:
             self._operator(slot).make_outputs(stack, outs)
             return 0
         except BaseException as e:
-            return _keep(e) | 1
+            return keep(e) | 1
 
     def _autograd(self, slot: int, stack: int) -> int:
         try:
             self._operator(slot).autograd(stack)
             return 0
         except BaseException as e:
-            return _keep(e)
+            return keep(e)
 
     def _kernel_failed(self, slot: int, message: int) -> int:
         text = ctypes.string_at(message).decode(errors="replace")
         _free(message)
-        return _keep(KernelError(f"[{self._operator(slot).qualname}] {text}"))
+        return keep(KernelError(f"[{self._operator(slot).qualname}] {text}"))
 
 
 def _free(address: int) -> None:
@@ -327,16 +307,48 @@ def _free(address: int) -> None:
     free(ctypes.c_void_p(address))
 
 
-@functools.cache
-def _library() -> Path:
+def router_job() -> Job:
+    """Return how the router is built."""
     text = (toolchain.kernels() / "torch" / "router.mojo").read_text()
-    job = Job(
+    return Job(
         "the router",
         text,
         libraries=((libtorch.FOLDER, ("torch_cpu", "c10")),),
         extra=(torch.__version__,),
     )
-    return build(job, cache()).library
+
+
+def _page_job(first: int, count: int) -> Job:
+    text = (toolchain.kernels() / "torch" / "more_slots.mojo").read_text()
+    for name, value in (("FIRST", first), ("SLOTS", count)):
+        text = text.replace(f"comptime {name} = 0\n", f"comptime {name} = {value}\n")
+    return Job("the router's functions for more operators", text)
+
+
+def router_fingerprint() -> str:
+    """Return a hash of the files of which the router is made."""
+    text = router_job().text
+    return hashlib.sha256((text + own_fingerprint(text)).encode()).hexdigest()
+
+
+def _prebuilt() -> Path | None:
+    """Return the router that came with torch_mojo's wheel, if it was built of these files and runs here."""
+    folder = toolchain.built_folder()
+    path = folder / "router.so"
+    try:
+        about = json.loads((folder / "router.json").read_text())
+        damaged = hashlib.sha256(path.read_bytes()).hexdigest() != about["sha256"]
+    except (OSError, ValueError, KeyError):
+        return None
+    tool = toolchain.toolchain if toolchain.is_available() else toolchain.distribution
+    fits = about["fingerprint"] == router_fingerprint() and about["mojo"] == tool().version
+    level = manifest.CPU_LEVELS.index(PREBUILT_CPU)
+    return path if fits and not damaged and not shipped.missing_flags(level) else None
+
+
+@functools.cache
+def _library() -> Path:
+    return _prebuilt() or build(router_job(), cache()).library
 
 
 _router_lock = threading.Lock()

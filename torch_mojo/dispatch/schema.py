@@ -73,6 +73,20 @@ class Schema:
     def mutable(self) -> bool:
         return any(a.mutated for a in self.args)
 
+    def kinds(self, in_key: Callable[[int], bool]) -> list[int]:
+        """Return the router's bits of every argument."""
+        return [a.kind(in_key(i)) for i, a in enumerate(self.args)]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether calls have keys of different lengths."""
+        return any(a.is_list or a.base == "str" for a in self.args)
+
+    @property
+    def need(self) -> int:
+        """How many words a call's key, and its flat words, have at most without lists and strings."""
+        return 8 + 5 * (len(self.args) + self.returns)
+
     def index(self, name: str) -> int | None:
         return next((i for i, a in enumerate(self.args) if a.name == name), None)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from torch_mojo.devices import on_host
 from torch_mojo.dispatch.binding import STREAM
 from torch_mojo.dispatch.keys import CONTIGUOUS, Key, TensorKey
 from torch_mojo.dispatch.schema import Arg
@@ -19,37 +20,52 @@ class Shim:
 
     def __init__(self, specialization: Specialization) -> None:
         self._of = specialization
+        self._alias = "Kernel"
 
-    def text(self) -> str:
-        """Return the Mojo text of this specialization."""
+    def text(self, name: str = "tm_run") -> str:
+        """Return the Mojo text of this specialization, with the name of its C function."""
+        return together({name: self})
+
+    def imports(self) -> list[str]:
+        """Return the first lines of the text."""
         kernel = self._of.binding.kernel
         lines = ["from std.utils.numerics import inf, nan, neg_inf", "", "from torch.shim import *"]
         if self._of.binding.context or self._of.binding.stream:
             lines.append("from torch.context import context, stream")
         if any(a.fused for a in kernel.arguments):
             lines.append("from torch.special import *")
-        lines.append(f"from {kernel.module} import {kernel.struct} as Kernel")
+        return lines
+
+    def number(self, aliases: dict[tuple[str, str], str]) -> None:
+        """Call the kernel what it is called in `aliases`, by module and struct; add it if it is not there."""
+        kernel = self._of.binding.kernel
+        alias = f"Kernel{len(aliases) or ''}"
+        self._alias = aliases.setdefault((kernel.module, kernel.struct), alias)
+
+    def functions(self, name: str, run: str) -> list[str]:
+        """Return the C function `name`, and what it calls under names that begin with `run`."""
         places = self._places()
         if self._of.binding.broadcast:
-            lines += self._function("run_flattened", places, self._flattened)
-            lines += self._function("run_expanded", places, self._expanded)
-            lines += ["", "", "def run(flat: Int) raises:", f"    if {self._same_places(places)}:"]
-            lines += ["        run_flattened(flat)", "    else:", "        run_expanded(flat)"]
+            flat, expanded = f"{run}_flattened", f"{run}_expanded"
+            lines = self._function(flat, places, self._flattened)
+            lines += self._function(expanded, places, self._expanded)
+            lines += ["", "", f"def {run}(flat: Int) raises:"]
+            lines += [f"    if {self._same_places(places)}:", f"        {flat}(flat)"]
+            lines += ["    else:", f"        {expanded}(flat)"]
         else:
-            lines += self._function("run", places, self._tensor)
-        lines += [
+            lines = self._function(run, places, self._tensor)
+        return [
+            *lines,
             "",
             "",
             "@export",
-            'def tm_run(flat: Int) abi("C") -> Int:',
+            f'def {name}(flat: Int) abi("C") -> Int:',
             "    try:",
-            "        run(flat)",
+            f"        {run}(flat)",
             "        return 0",
             "    except e:",
             "        return failure(String(e))",
-            "",
         ]
-        return "\n".join(lines)
 
     def _function(
         self, name: str, places: Mapping[str, int], tensor: Callable[..., str]
@@ -63,14 +79,15 @@ class Shim:
             if argument.fused:
                 plain = f"{name}_plain"
                 body.append(f"    var {plain} = {expression}")
-                spec = f"[{plain}.dtype, {plain}.rank, {plain}.static_spec]({plain})"
+                whole = tensor == self._flattened
+                spec = f"[{plain}.dtype, {plain}.rank, {plain}.static_spec, {whole}]({plain})"
                 bind = ("input(PlainLoad", "output(PlainStore")[argument.io == "Output"]
                 expression = f"{plain}._bind_to_fused_{bind}{spec})"
             body.append(f"    var {name} = {expression}")
             call.append(name)
         struct = self._parameter_text(kernel.struct_parameters, self._struct_extra())
         execute = self._parameter_text(kernel.parameters, {})
-        body.append(f"    Kernel{struct}.execute{execute}({', '.join(call)})")
+        body.append(f"    {self._alias}{struct}.execute{execute}({', '.join(call)})")
         return body
 
     # Broadcast kernels: the text does not depend on layouts, and hardly on ranks.
@@ -172,7 +189,7 @@ class Shim:
     def _alignment(self, key: TensorKey) -> int:
         """A GPU wants elements aligned as they are; the CPU takes any address at no cost."""
         assert key.dtype is not None
-        return 1 if self._of.device.type == "cpu" else 16 if key.aligned else key.dtype.itemsize
+        return 1 if on_host(self._of.device) else 16 if key.aligned else key.dtype.itemsize
 
     def _value(self, argument: Argument, arg: Arg, value: object, at: int) -> str:
         type_ = argument.type
@@ -250,7 +267,7 @@ class Shim:
         for parameter in parameters:
             name = parameter.name
             if name == "target":
-                found[name] = '"cpu"' if self._of.device.type == "cpu" else '"gpu"'
+                found[name] = '"cpu"' if on_host(self._of.device) else '"gpu"'
             elif name in self._of.binding.constants:
                 found[name] = _literal(self._of.binding.constants[name])
             elif name in self._of.binding.parameters:
@@ -261,6 +278,20 @@ class Shim:
             elif name in self._of.binding.flags:
                 found[name] = str(self._of.values[self._of.binding.flags[name]] is not None)
         return f"[{', '.join(f'{k}={v}' for k, v in found.items())}]" if found else ""
+
+
+def together(shims: Mapping[str, Shim]) -> str:
+    """Return one text for several specializations, by the names of their C functions."""
+    lines = list(dict.fromkeys(line for s in shims.values() for line in s.imports()))
+    aliases: dict[tuple[str, str], str] = {}
+    functions = []
+    for i, (name, shim) in enumerate(shims.items()):
+        shim.number(aliases)
+        functions += shim.functions(name, f"run{i}" if i else "run")
+    lines += [
+        f"from {module} import {struct} as {alias}" for (module, struct), alias in aliases.items()
+    ]
+    return "\n".join([*lines, *functions, ""])
 
 
 def _mojo_dtype(key: TensorKey) -> str:

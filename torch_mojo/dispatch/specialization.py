@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from torch_mojo.devices import on_host
 from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.keys import REPEATED, Key, TensorKey
 from torch_mojo.dtypes import FROM_MOJO, TO_MOJO, short
@@ -79,9 +80,9 @@ class Specialization:
                     f"{first} is on {device} and {name} is on {key.device}; a kernel runs on one device",
                     f"Move one of them: {name}.to({str(device)!r}).",
                 )
-        if device.type not in ("cpu", "cuda"):
+        if not on_host(device) and device.type != "cuda":
             raise self.error(
-                f"{first} is on {device}; Mojo kernels run on cpu and cuda here",
+                f"{first} is on {device}; Mojo kernels run on cpu, cuda and mojo here",
                 f"Move the tensors: {first}.to('cpu').",
             )
         return device
@@ -170,7 +171,7 @@ class Specialization:
         for name, index in self.binding.parameters.items():
             parts.append(f"{name}={_show(self.values[index])}")
         parts += [f"{name}={_show(value)}" for name, value in self.binding.constants.items()]
-        where = "" if self.device.type == "cpu" else f" on {self.device.type}"
+        where = "" if on_host(self.device) else f" on {self.device.type}"
         return f"{self.binding.qualname}({', '.join(parts)}){where}"
 
     def rank(self, argument: Argument, rank: int) -> int:

@@ -3,11 +3,12 @@
 import hashlib
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch_mojo import config
-from torch_mojo.errors import MojoCompileError, ToolchainError
+from torch_mojo.errors import MojoCompileError, NotBuiltError, ToolchainError
 from torch_mojo.jit import sources
 from torch_mojo.jit.cache import Cache, Entry
 from torch_mojo.jit.toolchain import RUNTIME_LIBRARIES, host, kernels, toolchain
@@ -41,6 +42,9 @@ class Job:
         wrapped: runtime functions whose calls go to `__wrap_NAME`, which another library has.
         accelerator: `sm_90` and the like, or None.
         extra: more words for the key.
+        cpu: the CPU to build for, `x86-64-v3` and the like; without one, this machine's.
+        defines: what `is_defined` sees.
+        linked: whether a library is made, or an object for a library of many.
     """
 
     what: str
@@ -50,6 +54,9 @@ class Job:
     wrapped: tuple[str, ...] = ()
     accelerator: str | None = None
     extra: tuple[str, ...] = ()
+    cpu: str | None = None
+    defines: tuple[str, ...] = ()
+    linked: bool = True
 
     @property
     def key(self) -> str:
@@ -57,7 +64,7 @@ class Job:
         parts = [
             RECIPE,
             tool.version,
-            host(),
+            self.cpu or host(),
             own_fingerprint(self.text),
             self.source.fingerprint() if self.source else "",
             *(str(i) for i in (self.source.include if self.source else ())),
@@ -67,6 +74,8 @@ class Job:
             " ".join(config.flags()),
             *self.wrapped,
             *self.extra,
+            *self.defines,
+            "" if self.linked else "object",
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
@@ -91,15 +100,25 @@ def build(job: Job, cache: Cache) -> Entry:
 
     Raises:
         MojoCompileError: if the compiler refuses the kernel.
+        NotBuiltError: if it is not in the cache, under TORCH_MOJO_BUILD=never.
     """
 
     def make(folder: Path) -> dict[str, object]:
+        if config.build() == "never":
+            raise NotBuiltError(
+                f"{job.what} is not in the cache, and TORCH_MOJO_BUILD=never forbids to build it.\n"
+                "Unset TORCH_MOJO_BUILD."
+            )
         with slow(f"compiling {job.what}"):
             main = folder / "main.mojo"
             main.write_text(job.text)
             _compile(job, main, folder / "main.o", cache.root / "mojo")
-            _link(job, folder / "main.o", folder / "lib.so")
-            (folder / "main.o").unlink()
+            if job.linked:
+                libraries = (*job.libraries, (toolchain().runtime, RUNTIME_LIBRARIES))
+                link(job.what, [folder / "main.o"], folder / "lib.so", libraries, job.wrapped)
+                (folder / "main.o").unlink()
+            else:
+                (folder / "main.o").rename(folder / "lib.so")
         return {
             "what": job.what,
             "source": str(job.source or ""),
@@ -126,6 +145,10 @@ def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
         command += ["-I", str(folder)]
     if job.accelerator:
         command += ["--target-accelerator", job.accelerator]
+    if job.cpu:
+        command += ["--target-cpu", job.cpu]
+    for name in job.defines:
+        command += ["-D", name]
     command += [*(job.source.flags if job.source else ()), *config.flags()]
     result = subprocess.run(
         command, env=tool.environment(compiler_cache), capture_output=True, text=True, check=False
@@ -134,17 +157,36 @@ def _compile(job: Job, main: Path, output: Path, compiler_cache: Path) -> None:
         raise compile_error(job, main, result.stderr + result.stdout)
 
 
-def _link(job: Job, obj: Path, output: Path) -> None:
-    tool = toolchain()
-    command = [str(tool.lld), "-flavor", "gnu", "-shared", "-Bsymbolic", "--eh-frame-hdr"]
-    command += [f"--wrap={name}" for name in job.wrapped]
-    command += ["--gc-sections", "--as-needed", "-s", "-o", str(output), str(obj)]
-    for folder, names in (*job.libraries, (tool.runtime, RUNTIME_LIBRARIES)):
+def link(
+    what: str,
+    objects: Sequence[Path],
+    output: Path,
+    libraries: Sequence[tuple[Path, tuple[str, ...]]],
+    wrapped: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> None:
+    """Make a library of objects.
+
+    Args:
+        what: for people: what is being built.
+        objects: the object files.
+        output: the library.
+        libraries: what it is linked against by name, as far as it uses it: (folder, names).
+        wrapped: functions whose calls go to `__wrap_NAME`.
+        more: more flags for the linker.
+
+    Raises:
+        ToolchainError: if the linker refuses.
+    """
+    command = [str(toolchain().lld), "-flavor", "gnu", "-shared", "-Bsymbolic", "--eh-frame-hdr"]
+    command += [f"--wrap={name}" for name in wrapped]
+    command += ["--gc-sections", "--as-needed", "-s", *more, "-o", str(output), *map(str, objects)]
+    for folder, names in libraries:
         command += ["-L", str(folder), *(f"-l{name}" for name in names)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise ToolchainError(
-            f"{job.what} could not be linked: {result.stderr.strip()}\nReinstall mojo-compiler."
+            f"{what} could not be linked: {result.stderr.strip()}\nReinstall mojo-compiler."
         )
 
 
@@ -207,6 +249,12 @@ def compile_error(job: Job, main: Path, text: str) -> MojoCompileError:
         return MojoCompileError(
             f"The Mojo compiler crashed on {job.what}.\n{text.strip()[:2000]}\n"
             "Change the kernel; tensors of rank 0 are read as x[IndexList[0]()].",
+            text,
+        )
+    if "xcrun" in text:
+        return MojoCompileError(
+            f"{job.what}: Apple's own tools make the last step for {job.accelerator}, and they are not here.\n"
+            f"{text.strip()[:500]}\nBuild on macOS with Xcode's command line tools.",
             text,
         )
     shim = [line for m in messages if m.generated for line in (m.text, *m.lines)]

@@ -19,6 +19,8 @@ from torch_mojo import config
 from torch_mojo.errors import CacheError
 
 FORMAT = "v1"
+FOLDERS = ("packages", "debug")  # what else is pruned: a folder each
+RECENT_SECONDS = 3600  # a package or report used since then may be in use
 STALE_SECONDS = 24 * 3600  # a half-made folder older than this belongs to a dead process
 
 
@@ -68,7 +70,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        return sum(f.stat().st_size for f in self.folder.iterdir() if f.is_file())
+        return folder_size(self.folder)
 
 
 class Cache:
@@ -108,7 +110,7 @@ class Cache:
         entry = self.find(key)
         if entry is not None:
             return entry
-        with self._lock(key):
+        with self.lock(key):
             entry = self.find(key)
             if entry is not None:
                 return entry
@@ -138,7 +140,8 @@ class Cache:
         return entry
 
     @contextmanager
-    def _lock(self, key: str) -> Iterator[None]:
+    def lock(self, key: str) -> Iterator[None]:
+        """Keep other processes and threads from making the same thing."""
         from filelock import FileLock
 
         folder = self.root / "locks"
@@ -151,20 +154,53 @@ class Cache:
         found = [_read(f, check=False) for f in (self.root / FORMAT).glob("*/*")]
         return sorted((e for e in found if e is not None), key=lambda e: e.folder.stat().st_mtime)
 
-    def prune(self, keep: str | None = None, limit: int | None = None) -> list[Entry]:
-        """Remove the least recently used entries until the rest fits TORCH_MOJO_CACHE_SIZE."""
+    def others(self) -> list[Path]:
+        """Return the folders of packages and debugging reports, the least recently used first."""
+        found = []
+        for part in FOLDERS:
+            for folder in (self.root / part).glob("*"):
+                try:
+                    found.append((folder.stat().st_mtime, folder))
+                except OSError:
+                    pass  # another process has just removed it
+        return [folder for _, folder in sorted(found)]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all that is pruned."""
+        folders = [*(e.folder for e in self.entries()), *self.others()]
+        return sum(map(folder_size, folders))
+
+    def prune(self, keep: str | None = None, limit: int | None = None) -> list[Path]:
+        """Remove the least recently used kernels, packages and reports until the rest fits.
+
+        Args:
+            keep: the key of a kernel that stays.
+            limit: how many bytes fit. By default TORCH_MOJO_CACHE_SIZE; packages and reports that were used in the
+                last hour stay then.
+
+        Returns:
+            the folders that were removed.
+        """
+        now = time.time()
+        items, total = [], 0
+        for folder in [*(e.folder for e in self.entries()), *self.others()]:
+            try:
+                used = folder.stat().st_mtime
+            except OSError:
+                continue  # another process has just removed it
+            total += folder_size(folder)
+            recent = folder.parent.name in FOLDERS and now - used < RECENT_SECONDS
+            if folder.name != keep and (limit is not None or not recent):
+                items.append((used, folder))
         limit = config.cache_size() if limit is None else limit
-        entries = self.entries()
-        total = sum(e.size for e in entries)
         removed = []
-        for entry in entries:
+        for _, folder in sorted(items):
             if total <= limit:
                 break
-            if entry.key != keep:
-                total -= entry.size
-                shutil.rmtree(entry.folder, ignore_errors=True)
-                removed.append(entry)
-        now = time.time()
+            total -= folder_size(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
         for leftover in (self.root / "tmp").glob("*"):
             try:
                 if now - leftover.stat().st_mtime > STALE_SECONDS:
@@ -176,9 +212,20 @@ class Cache:
     def clear(self) -> int:
         """Remove everything, the compiler's own cache too; return the number of entries."""
         count = len(self.entries())
-        for part in (FORMAT, "tmp", "mojo", "sources"):
+        for part in (FORMAT, "tmp", "mojo", "sources", "packages", "debug"):
             shutil.rmtree(self.root / part, ignore_errors=True)
         return count
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below a folder, as far as they are still there."""
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            pass  # removed meanwhile
+    return size
 
 
 def _digest(path: Path) -> str:

@@ -120,10 +120,14 @@ class Source:
             "by path= or source=, and what it imports by include=[FOLDER]."
         )
 
+    def files(self) -> list[Path]:
+        """Return every file that a build of this source can read."""
+        return sorted(_closure(self.roots.values(), self.search))
+
     def fingerprint(self) -> str:
         """Return a hash of every file that a build of this source can read."""
         digest = hashlib.sha256()
-        for path in sorted(set(_closure(self.roots.values(), self.search))):
+        for path in self.files():
             digest.update(f"{path.name}\0".encode())
             digest.update(path.read_bytes())
             digest.update(b"\0")

@@ -62,6 +62,27 @@ class Toolchain:
         }
 
 
+def distribution() -> importlib.metadata.Distribution:
+    """Return the installed compiler's distribution, which has the runtime libraries as well.
+
+    Raises:
+        ToolchainError: if it is missing or of another version than torch_mojo was made for.
+    """
+    try:
+        found = importlib.metadata.distribution("mojo-compiler")
+    except importlib.metadata.PackageNotFoundError as e:
+        raise ToolchainError(
+            f"The Mojo compiler is not installed, and this kernel has not been built yet.\n"
+            f"Install it: pip install 'mojo-compiler=={MOJO_VERSION}.*'"
+        ) from e
+    if not found.version.startswith(MOJO_VERSION + "."):
+        raise ToolchainError(
+            f"mojo-compiler {found.version} is installed; this torch_mojo is made for "
+            f"{MOJO_VERSION}.\nInstall it: pip install 'mojo-compiler=={MOJO_VERSION}.*'"
+        )
+    return found
+
+
 @functools.cache
 def toolchain() -> Toolchain:
     """Return the installed compiler.
@@ -69,22 +90,10 @@ def toolchain() -> Toolchain:
     Raises:
         ToolchainError: if it is missing or of another version than torch_mojo was made for.
     """
-    try:
-        distribution = importlib.metadata.distribution("mojo-compiler")
-    except importlib.metadata.PackageNotFoundError as e:
-        raise ToolchainError(
-            f"The Mojo compiler is not installed, and this kernel has not been built yet.\n"
-            f"Install it: pip install 'mojo-compiler=={MOJO_VERSION}.*'"
-        ) from e
-    if not distribution.version.startswith(MOJO_VERSION + "."):
-        raise ToolchainError(
-            f"mojo-compiler {distribution.version} is installed; this torch_mojo is made for "
-            f"{MOJO_VERSION}.\nInstall it: pip install 'mojo-compiler=={MOJO_VERSION}.*'"
-        )
-    root = Path(str(distribution.locate_file("modular")))
+    root = _root()
     chosen = config.compiler()
     mojo = Path(chosen) if chosen else root / "bin" / "mojo"
-    version = distribution.version
+    version = distribution().version
     if not mojo.exists():
         raise ToolchainError(
             f"There is no compiler at {mojo}.\n"
@@ -96,16 +105,37 @@ def toolchain() -> Toolchain:
     return Toolchain(root, mojo, version)
 
 
+def _root() -> Path:
+    return Path(str(distribution().locate_file("modular")))
+
+
+def is_available() -> bool:
+    """Tell whether kernels can be built here."""
+    try:
+        toolchain()
+    except ToolchainError:
+        return False
+    return True
+
+
 @functools.cache
 def kernels() -> Path:
     """Return the folder of this package's own Mojo sources."""
+    beside = Path(__file__).parents[2] / "kernels"  # a checkout that was not installed
+    if (beside / "torch" / "router.mojo").is_file():
+        return beside
     return Path(str(importlib.resources.files("torch_mojo.kernels")))
+
+
+def built_folder() -> Path:
+    """Return the folder with what torch_mojo's wheel has built of its own kernels, if it has."""
+    return kernels() / "built"
 
 
 @functools.cache
 def load_runtime() -> None:
     """Open the Mojo runtime libraries of this environment, which built kernels refer to by name."""
-    folder = toolchain().runtime
+    folder = _root() / "lib"  # there may be no compiler
     for name in RUNTIME_LIBRARIES:
         path = folder / f"lib{name}{_SUFFIX}"
         try:
