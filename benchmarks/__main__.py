@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import torch_mojo
-from benchmarks import bench_inline, bench_islands, builtin, cold, cpu, gpu
+from benchmarks import bench_device, bench_inline, bench_islands, builtin, cold, cpu, gpu
 from benchmarks.timing import FULL, QUICK, Row, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,6 +25,7 @@ PARTS = {
     "islands": bench_islands.rows,
     "inline": bench_inline.rows,
     "kernels": builtin.rows,
+    "device": bench_device.rows,
 }
 
 

@@ -1,37 +1,32 @@
-"""The mean over windows that cover a picture evenly, and its gradient.
-
-Window i of n over `size` pixels reaches from floor(i * size / n) to ceil((i + 1) * size / n).
-"""
+"""The mean over windows that cover a picture evenly, and its gradient."""
 
 import extensibility
-from extensibility import InputTensor, ManagedTensorSlice, OutputTensor, elementwise
+from extensibility import InputTensor, OutputTensor, elementwise
 from layout import Coord, coord_to_index_list
 from max.algorithm.functional import sync_parallelize
-from max.gpu import block_idx, thread_idx
 from max.gpu.host import DeviceContext
-from max.gpu.primitives import warp
 from max.runtime.asyncrt import parallelism_level
 from std.math import ceildiv
-from std.memory import Pointer
 from std.sys import simd_width_of, size_of
 from std.utils.index import IndexList
 
+from adaptive_avg_pool2d_gpu import (
+    PLANES,
+    SIDE,
+    SPREADING,
+    STRIP,
+    WARPS,
+    WINDOWS,
+    SpreadOnGpu,
+    StripsOnGpu,
+    mean_by_warp,
+    mean_of_rows,
+)
+from planes import Planes, end_of, first_of, planes
+from rows import accum_of
+
 comptime GRAIN = 16384  # elements that are worth another CPU thread
-comptime WARPS = 4  # in a block
 comptime WIDE = 24  # elements of a window that are worth a warp
-comptime accum_of[dtype: DType] = DType.float64 if dtype == .float64 else DType.float32
-
-
-@always_inline
-def first_of(i: Int, size: Int, count: Int) -> Int:
-    """Returns where window i begins; in 32 bits, where a GPU divides much faster."""
-    return Int(UInt32(i) * UInt32(size) // UInt32(count))
-
-
-@always_inline
-def end_of(i: Int, size: Int, count: Int) -> Int:
-    """Returns where window i ends."""
-    return Int((UInt32(i + 1) * UInt32(size) + UInt32(count - 1)) // UInt32(count))
 
 
 def spread[F: def(Int, Int) -> None](items: Int, elements: Int, f: F):
@@ -45,46 +40,6 @@ def spread[F: def(Int, Int) -> None](items: Int, elements: Int, f: F):
         f(i * items // tasks, (i + 1) * items // tasks)
 
     sync_parallelize(task, tasks)
-
-
-@fieldwise_init
-struct Planes[dtype: DType](ImplicitlyCopyable, RegisterPassable):
-    """A tensor (N, C, H, W) or (C, H, W): N * C planes."""
-
-    var data: Pointer[Scalar[Self.dtype], MutUntrackedOrigin]
-    var sizes: IndexList[4]
-    var strides: IndexList[4]
-
-    @always_inline
-    def start(self, plane: Int) -> Int:
-        var picture = plane // self.sizes[1]
-        var channel = plane - picture * self.sizes[1]
-        return picture * self.strides[0] + channel * self.strides[1]
-
-    @always_inline
-    def at(self, start: Int, row: Int, column: Int) -> Scalar[Self.dtype]:
-        return self.data[unsafe_offset=start + row * self.strides[2] + column * self.strides[3]]
-
-    def count(self) -> Int:
-        return self.sizes[0] * self.sizes[1]
-
-    def elements(self) -> Int:
-        return self.count() * self.sizes[2] * self.sizes[3]
-
-
-def planes(x: ManagedTensorSlice) -> Planes[x.dtype]:
-    """Returns a tensor of rank 3 or 4 as planes."""
-    comptime assert x.rank == 3 or x.rank == 4
-    var sizes = IndexList[4](1)
-    var strides = IndexList[4](0)
-    comptime for d in range(x.rank):
-        sizes[4 - x.rank + d] = x.dim_size(d)
-        strides[4 - x.rank + d] = x.stride_length(d)
-    return {
-        Pointer[Scalar[x.dtype], MutUntrackedOrigin](unsafe_from_address=Int(x.unsafe_ptr())),
-        sizes,
-        strides,
-    }
 
 
 @always_inline
@@ -104,53 +59,6 @@ def mean[
         for column in range(left, right):
             total += input.at(start, row, column).cast[accum]()
     return total / Scalar[accum]((bottom - top) * (right - left))
-
-
-def mean_by_warp[
-    dtype: DType
-](
-    output: Pointer[Scalar[dtype], MutUntrackedOrigin],
-    data: Pointer[Scalar[dtype], MutUntrackedOrigin],
-    count: Int64,
-    channels: Int64,
-    height: Int64,
-    width: Int64,
-    rows: Int64,
-    columns: Int64,
-    of_picture: Int64,
-    of_channel: Int64,
-    of_row: Int64,
-    of_column: Int64,
-):
-    """One warp of a GPU for each window."""
-    comptime accum = accum_of[dtype]
-    var index = Int(block_idx.x) * WARPS + Int(thread_idx.y)
-    if index >= Int(count):
-        return
-    var input = Planes[dtype](
-        data,
-        IndexList[4](1, Int(channels), Int(height), Int(width)),
-        IndexList[4](Int(of_picture), Int(of_channel), Int(of_row), Int(of_column)),
-    )
-    var above = index // Int(columns)
-    var j = index - above * Int(columns)
-    var plane = above // Int(rows)
-    var i = above - plane * Int(rows)
-    var start = input.start(plane)
-    var top = first_of(i, Int(height), Int(rows))
-    var left = first_of(j, Int(width), Int(columns))
-    var across = UInt32(end_of(j, Int(width), Int(columns)) - left)
-    var size = UInt32(end_of(i, Int(height), Int(rows)) - top) * across
-    var total = Scalar[accum](0)
-    var element = UInt32(thread_idx.x)
-    while element < size:
-        var row = element // across
-        total += input.at(start, top + Int(row), left + Int(element - row * across)).cast[accum]()
-        element += 32
-    comptime for step in range(5):
-        total += warp.shuffle_xor(total, UInt32(16 >> step))
-    if thread_idx.x == 0:
-        output[unsafe_offset=index] = (total / Scalar[accum](size)).cast[dtype]()
 
 
 def windows_of(size: Int, count: Int) -> List[Int]:
@@ -373,6 +281,32 @@ struct AdaptiveAvgPool2d:
 
             spread(to.count() * rows, source.elements(), run)
         else:
+            comptime vector = 16 // size_of[dtype]()
+            var side_by_side = source.strides[3] == 1 or source.sizes[3] == 1
+            if (
+                rows * columns == 1
+                and (source.strides[2] == source.sizes[3] * source.strides[3])
+                and source.strides[3] == 1
+            ):
+                mean_of_rows[target](output, input, ctx)
+                return
+
+            @always_inline
+            def strips[vector: Int]() raises {imm}:
+                ctx.enqueue_function(
+                    StripsOnGpu[dtype, vector](to.data, source, to.count() * rows, rows, columns),
+                    grid_dim=ceildiv(to.count() * rows, WARPS),
+                    block_dim=(32, WARPS),
+                )
+
+            # narrow windows leave threads without work, which one thread for each does not
+            var tall = source.sizes[2] >= 2 * rows and source.elements() >= 8 * count
+            if side_by_side and source.sizes[3] <= STRIP and tall and to.count() * rows < 1 << 31:
+                if source.aligned(vector):
+                    strips[vector]()
+                else:
+                    strips[1]()
+                return
             if source.elements() >= WIDE * count:
                 ctx.enqueue_function[mean_by_warp[dtype]](
                     to.data,
@@ -403,9 +337,7 @@ struct AdaptiveAvgPool2d:
                 var line = Int(at[0]) * to.sizes[2] + i
                 to.data[unsafe_offset=line * to.sizes[3] + j] = value.cast[dtype]()
 
-            elementwise[1, target=target](
-                one, Coord(IndexList[3](to.count(), rows, columns)), ctx
-            )
+            elementwise[1, target=target](one, Coord(IndexList[3](to.count(), rows, columns)), ctx)
 
 
 @always_inline
@@ -465,6 +397,23 @@ struct AdaptiveAvgPool2dBackward:
 
             spread(to.count() * height, to.elements(), run)
         else:
+            comptime vector = 16 // size_of[dtype]()
+
+            @always_inline
+            def spread_planes[vector: Int]() raises {imm}:
+                ctx.enqueue_function(
+                    SpreadOnGpu[dtype, vector](to, grad),
+                    grid_dim=ceildiv(to.count(), PLANES),
+                    block_dim=SPREADING,
+                )
+
+            var small = height <= SIDE and width <= SIDE
+            if small and grad.sizes[2] * grad.sizes[3] <= WINDOWS and height * width >= SPREADING:
+                if width % vector == 0 and Int(to.data) % 16 == 0:
+                    spread_planes[vector]()
+                else:
+                    spread_planes[1]()
+                return
 
             @always_inline
             def some[lanes: Int, alignment: Int = 1](place: Coord) {var grad, var to}:
@@ -491,7 +440,6 @@ struct AdaptiveAvgPool2dBackward:
                         stop = next_edge(column, to.sizes[3], grad.sizes[3])
                     values[lane] = value.cast[dtype]()
                     column += 1
-                to.data.unsafe_store[alignment = lanes * size_of[dtype]()](at, values)
+                to.data.unsafe_store[alignment=lanes * size_of[dtype]()](at, values)
 
-            comptime vector = 16 // size_of[dtype]()
             elementwise[vector, target=target](some, Coord(IndexList[1](to.elements())), ctx)

@@ -3,7 +3,7 @@
 import extensibility
 from attention_cpu import backward_key_value, backward_query, forward
 from attention_gpu import backward_on_gpu, forward_on_gpu
-from attention_tiles import Grid, Problem, grid_of, wide_of
+from attention_tiles import Grid, Problem, broadcast_grid_of, grid_of, wide_of
 from extensibility import InputTensor, OutputTensor
 from max.gpu.host import DeviceContext
 
@@ -26,7 +26,7 @@ def problem_of[
         grid_of(query),
         grid_of(key),
         grid_of(value),
-        grid_of(mask),
+        broadcast_grid_of(mask),
         grid_of(keep),
         query.dim_size(0),
         query.dim_size(1),

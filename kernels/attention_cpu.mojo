@@ -24,6 +24,7 @@ from attention_tiles import (
     unpack,
 )
 
+
 def run[F: def(Int, Int) -> None, //, wide: DType](f: F, tasks: Int, scratch: Int):
     """Calls f(task, address) for all tasks; at the address is memory for `scratch` numbers, of one thread at a time."""
     var workers = min(tasks, parallelism_level(None))

@@ -15,6 +15,8 @@ from max.gpu.host import DeviceContext
 from max.gpu.primitives import warp
 from max.gpu.sync import barrier
 
+from attention_mma import forward_on_tensor_cores, on_tensor_cores
+from attention_mma_backward import backward_on_tensor_cores
 from attention_tiles import Grid, Problem, raised, wide_of
 
 comptime THREADS = 256
@@ -123,9 +125,9 @@ def of_row[wide: DType, //, largest: Bool](value: Scalar[wide]) -> Scalar[wide]:
 
 
 @always_inline
-def seen(p: Problem, score: Scalar[p.wide], sequence: Int, head: Int, q: Int, k: Int) -> Scalar[
-    p.wide
-]:
+def seen(
+    p: Problem, score: Scalar[p.wide], sequence: Int, head: Int, q: Int, k: Int
+) -> Scalar[p.wide]:
     """Returns a score under the mask and causality."""
     if q >= p.queries or k >= p.keys or (p.causal and k > q):
         return neg_inf[p.wide]()
@@ -162,9 +164,7 @@ struct Forward[
 ](ImplicitlyCopyable, RegisterPassable, def() -> None):
     comptime wide = wide_of[Self.dtype]
 
-    var problem: Problem[
-        Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep
-    ]
+    var problem: Problem[Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep]
     var output: Grid[Self.dtype]
     var logsumexp: Grid[Self.wide]
 
@@ -205,9 +205,7 @@ struct Forward[
                 var q = first + y + 16 * i
                 var top = most[i]
                 comptime for j in range(each):
-                    var score = seen(
-                        p, scores[i * each + j], sequence, head, q, begin + x + 16 * j
-                    )
+                    var score = seen(p, scores[i * each + j], sequence, head, q, begin + x + 16 * j)
                     scores[i * each + j] = score
                     top = max(top, score)
                 top = of_row[True](top)
@@ -260,9 +258,7 @@ struct BackwardQuery[
 ](ImplicitlyCopyable, RegisterPassable, def() -> None):
     comptime wide = wide_of[Self.dtype]
 
-    var problem: Problem[
-        Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep
-    ]
+    var problem: Problem[Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep]
     var grad: Grid[Self.dtype]
     var output: Grid[Self.dtype]
     var logsumexp: Grid[Self.wide]
@@ -357,9 +353,7 @@ struct BackwardKeyValue[
 ](ImplicitlyCopyable, RegisterPassable, def() -> None):
     comptime wide = wide_of[Self.dtype]
 
-    var problem: Problem[
-        Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep
-    ]
+    var problem: Problem[Self.dtype, Self.mask_dtype, Self.has_mask, Self.keep_dtype, Self.has_keep]
     var grad: Grid[Self.dtype]
     var logsumexp: Grid[Self.wide]
     var delta: Grid[Self.wide]
@@ -435,11 +429,12 @@ struct BackwardKeyValue[
 
 def forward_on_gpu[
     room: Int
-](
-    p: Problem, output: Grid[p.dtype], logsumexp: Grid[p.wide], ctx: DeviceContext
-) raises:
+](p: Problem, output: Grid[p.dtype], logsumexp: Grid[p.wide], ctx: DeviceContext) raises:
     comptime side = 32 if size_of[Scalar[p.wide]]() == 4 else 16
     if p.batch * p.heads * p.queries == 0:
+        return
+    comptime if on_tensor_cores[p.dtype]():
+        forward_on_tensor_cores[room](p, output, rebind[Grid[DType.float32]](logsumexp), ctx)
         return
     ctx.enqueue_function(
         Forward[room, side](p, output, logsumexp),
@@ -462,6 +457,19 @@ def backward_on_gpu[
     ctx: DeviceContext,
 ) raises:
     comptime side = 32 if size_of[Scalar[p.wide]]() * room <= 256 else 16
+    comptime if on_tensor_cores[p.dtype]():
+        backward_on_tensor_cores[room](
+            p,
+            grad,
+            output,
+            rebind[Grid[DType.float32]](logsumexp),
+            grad_query,
+            grad_key,
+            grad_value,
+            rebind[Grid[DType.float32]](delta),
+            ctx,
+        )
+        return
     if p.batch * p.heads * p.queries != 0:
         ctx.enqueue_function(
             BackwardQuery[room, side](p, grad, output, logsumexp, grad_query, delta),

@@ -54,10 +54,20 @@ def grid_of(x: ManagedTensorSlice) -> Grid[x.dtype]:
     return {Place[x.dtype](unsafe_from_address=Int(x.unsafe_ptr())), strides}
 
 
+@always_inline
+def broadcast_grid_of(x: ManagedTensorSlice) -> Grid[x.dtype]:
+    """Returns a tensor whose dimensions of one element stand for any number."""
+    var found = grid_of(x)
+    comptime for d in range(x.rank):
+        if x.dim_size(d) == 1:
+            found.strides[d] = 0
+    return found
+
+
 @fieldwise_init
-struct Problem[
-    dtype: DType, mask_dtype: DType, has_mask: Bool, keep_dtype: DType, has_keep: Bool
-](ImplicitlyCopyable, RegisterPassable):
+struct Problem[dtype: DType, mask_dtype: DType, has_mask: Bool, keep_dtype: DType, has_keep: Bool](
+    ImplicitlyCopyable, RegisterPassable
+):
     """The arguments of a call. query is (batch, heads, queries, size), value (batch, kv heads, keys, value size)."""
 
     comptime wide = wide_of[Self.dtype]

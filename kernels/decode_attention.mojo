@@ -24,6 +24,7 @@ comptime Place[dtype: DType] = Pointer[Scalar[dtype], MutUntrackedOrigin]
 comptime TILE = 64  # positions whose scores a CPU thread keeps at a time
 comptime WARPS = 4  # in a block
 comptime AHEAD = 4  # rows that a GPU thread has under way
+comptime JOINING = 128  # threads that join the spans of a head
 
 
 @always_inline
@@ -244,13 +245,39 @@ def join[
 struct JoinOnGpu[dtype: DType, index: DType, head_dim: Int, group: Int](
     ImplicitlyCopyable, RegisterPassable, def() -> None
 ):
+    """Joins the spans of one head: what no position was in has a weight of 0, and partial sums of 0."""
+
     var problem: Problem[Self.dtype, Self.index, Self.head_dim, Self.group]
 
     def __call__(self) capturing:
-        join(self.problem, Int(block_idx.x), Int(thread_idx.x), 128)
+        ref p = self.problem
+        comptime wide = wide_of[Self.dtype]
+        comptime together = 8
+        var row = Int(block_idx.x)
+        var stats = p.stats.unsafe_offset(2 * row * p.spans)
+        var top = Scalar[wide](-1e30)
+        for s in range(p.spans):
+            top = max(top, stats[unsafe_offset=2 * s])
+        for i in range(Int(thread_idx.x), Self.head_dim, JOINING):
+            var sum = Scalar[wide](0)
+            var total = Scalar[wide](0)
+            for first in range(0, p.spans, together):
+                var some = Array[Scalar[wide], together](fill=0)
+                comptime for u in range(together):
+                    if first + u < p.spans:
+                        some[u] = p.partial[
+                            unsafe_offset=(row * p.spans + first + u) * Self.head_dim + i
+                        ]
+                comptime for u in range(together):
+                    if first + u < p.spans:
+                        var at = 2 * (first + u)
+                        var share = raised(stats[unsafe_offset=at] - top)
+                        sum += stats[unsafe_offset=at + 1] * share
+                        total += some[u] * share
+            var found = total / sum if sum != 0 else Scalar[wide](0)
+            p.output[unsafe_offset=row * Self.head_dim + i] = found.cast[Self.dtype]()
 
 
-@always_inline
 def power_of_two(least: Int) -> Int:
     var found = 1
     while found < least:
@@ -258,31 +285,100 @@ def power_of_two(least: Int) -> Int:
     return found
 
 
+def bits_of(power: Int) -> Int:
+    """Returns the logarithm of a power of two."""
+    var found = 0
+    while 1 << found < power:
+        found += 1
+    return found
+
+
 @fieldwise_init
-struct SpanOnGpu[
-    dtype: DType, index: DType, head_dim: Int, group: Int, vector: Int, heads: Int
-](ImplicitlyCopyable, RegisterPassable, def() -> None):
-    """`lanes` threads share a row of the cache, each has `per` vectors of it; `heads` of the group at a time."""
+struct SpanOnGpu[dtype: DType, index: DType, head_dim: Int, group: Int, vector: Int, heads: Int](
+    ImplicitlyCopyable, RegisterPassable, def() -> None
+):
+    """`lanes` threads share a row of the cache, each has `per` vectors of it; `heads` of the group at a time.
+
+    The scores of all heads and rows under way are added up over the lanes together: at each step a lane sends half of
+    them to its neighbour and keeps the other half. So each lane ends with the score of one head, whose exponential is
+    taken once, and all lanes fetch the weights from there.
+    """
 
     comptime wide = wide_of[Self.dtype]
-    comptime lanes = min(power_of_two(ceildiv(Self.head_dim, Self.vector)), 32)
+    comptime lanes = lanes_of(Self.head_dim, Self.vector)
     comptime per = ceildiv(ceildiv(Self.head_dim, Self.vector), Self.lanes)
     comptime rows = 32 // Self.lanes
+    comptime step = Self.rows * AHEAD
+    comptime scores = power_of_two(Self.heads) * AHEAD
+    comptime lane_bits = bits_of(Self.lanes)
+    comptime score_bits = bits_of(Self.scores)
+    comptime own = max(Self.scores >> Self.lane_bits, 1)  # scores that a lane ends with
     comptime Some = SIMD[Self.wide, Self.vector]
+    comptime Raw = SIMD[Self.dtype, Self.vector]
+    comptime Tile = Array[Self.Raw, AHEAD * Self.per]
 
     var problem: Problem[Self.dtype, Self.index, Self.head_dim, Self.group]
 
     @always_inline
-    def part(self, row: Grid[Self.dtype], at: Place[Self.dtype], lane: Int, k: Int) -> Self.Some:
+    def part(self, row: Grid[Self.dtype], at: Place[Self.dtype], lane: Int, k: Int) -> Self.Raw:
         """Returns the k-th vector of a lane, zeros beyond the row."""
         var first = (k * Self.lanes + lane) * Self.vector
-        if first >= Self.head_dim:
-            return 0
+        comptime if Self.lanes * Self.per * Self.vector != Self.head_dim:
+            if first >= Self.head_dim:
+                return 0
         comptime if Self.vector == 1:
-            return Self.Some(at[unsafe_offset=first * row.strides[3]].cast[Self.wide]())
+            return Self.Raw(at[unsafe_offset=first * row.strides[3]])
         else:
             comptime aligned = Self.vector * size_of[Self.dtype]()
-            return at.unsafe_load[width = Self.vector, alignment=aligned](first).cast[Self.wide]()
+            return at.unsafe_load[width=Self.vector, alignment=aligned](first)
+
+    @always_inline
+    def tile(
+        self, grid: Grid[Self.dtype], start: Place[Self.dtype], first: Int, end: Int, lane: Int
+    ) -> Self.Tile:
+        """Returns what a lane has of the rows from `first` on, zeros from `end` on."""
+        var found = Self.Tile(fill=0)
+        if first + (AHEAD - 1) * Self.rows < end:
+            comptime for a in range(AHEAD):
+                var at = start.unsafe_offset((first + a * Self.rows) * grid.strides[2])
+                comptime for k in range(Self.per):
+                    found[a * Self.per + k] = self.part(grid, at, lane, k)
+        else:
+            comptime for a in range(AHEAD):
+                if first + a * Self.rows < end:
+                    var at = start.unsafe_offset((first + a * Self.rows) * grid.strides[2])
+                    comptime for k in range(Self.per):
+                        found[a * Self.per + k] = self.part(grid, at, lane, k)
+        return found^
+
+    @always_inline
+    def over_lanes[size: Int](self, mut held: Array[Scalar[Self.wide], size], lane: Int):
+        """Adds up over the lanes; what a lane ends with stands first."""
+        comptime for b in range(Self.lane_bits):
+            comptime if size >> b > 1:
+                comptime half = (size >> b) // 2
+                var upper = (lane >> b) & 1 != 0
+                comptime for i in range(half):
+                    var kept = held[half + i] if upper else held[i]
+                    var sent = held[i] if upper else held[half + i]
+                    held[i] = kept + warp.shuffle_xor(sent, UInt32(1 << b))
+            else:
+                held[0] += warp.shuffle_xor(held[0], UInt32(1 << b))
+
+    @staticmethod
+    def holder(score: Int) -> Int:
+        """Returns which lane ends with a score."""
+        var found = 0
+        for b in range(min(Self.lane_bits, Self.score_bits)):
+            found |= ((score >> (Self.score_bits - 1 - b)) & 1) << b
+        return found
+
+    @staticmethod
+    def shares_head(bit: Int) -> Bool:
+        """Tells whether lanes that differ in a bit have scores of one head, of other rows."""
+        if bit >= Self.lane_bits:
+            return True
+        return bit < Self.score_bits and Self.score_bits - 1 - bit < bits_of(AHEAD)
 
     def __call__(self) capturing:
         ref p = self.problem
@@ -297,8 +393,6 @@ struct SpanOnGpu[
         var row = Int(thread_idx.x) % 32 // Self.lanes
         var query = Array[Self.Some, Self.heads * Self.per](fill=0)
         var total = Array[Self.Some, Self.heads * Self.per](fill=0)
-        var most = Array[Scalar[wide], Self.heads](fill=-1e30)
-        var sums = Array[Scalar[wide], Self.heads](fill=0)
         comptime for g in range(Self.heads):
             var from_ = p.query.at(sequence, kv_head, min(head + g, Self.group - 1))
             comptime for k in range(Self.per):
@@ -308,47 +402,71 @@ struct SpanOnGpu[
                         query[g * Self.per + k][i] = (
                             from_[unsafe_offset=feature * p.query.strides[3]].cast[wide]() * p.scale
                         )
+        var first_score = 0  # of those that this lane ends with
+        comptime for b in range(min(Self.lane_bits, Self.score_bits)):
+            first_score |= ((lane >> b) & 1) << (Self.score_bits - 1 - b)
+        var own_row = row + first_score % AHEAD * Self.rows
+        var most = Scalar[wide](-1e30)
+        var sum = Scalar[wide](0)
         var positions = p.span(sequence, number)
-        comptime step = Self.rows * AHEAD
-        for first in range(positions[0] + own_warp * step, positions[1], WARPS * step):
-            var keys = Array[Self.Some, AHEAD * Self.per](fill=0)
-            var values = Array[Self.Some, AHEAD * Self.per](fill=0)
+        var end = positions[1]
+        var first = positions[0] + own_warp * Self.step
+        var keys_start = p.keys.at(sequence, kv_head, 0)
+        var values_start = p.values.at(sequence, kv_head, 0)
+        var keys = Self.Tile(fill=0)
+        var values = Self.Tile(fill=0)
+        if first < end:
+            keys = self.tile(p.keys, keys_start, first + row, end, lane)
+            values = self.tile(p.values, values_start, first + row, end, lane)
+        while first < end:
+            var held = Array[Scalar[wide], Self.scores](fill=0)
             comptime for a in range(AHEAD):
-                var position = first + a * Self.rows + row
-                if position < positions[1]:
-                    var key = p.keys.at(sequence, kv_head, position)
-                    var value = p.values.at(sequence, kv_head, position)
-                    comptime for k in range(Self.per):
-                        keys[a * Self.per + k] = self.part(p.keys, key, lane, k)
-                        values[a * Self.per + k] = self.part(p.values, value, lane, k)
-            comptime for g in range(Self.heads):
-                var score = Array[Scalar[wide], AHEAD](fill=-1e30)
-                var top = most[g]
-                comptime for a in range(AHEAD):
-                    var sum = Self.Some(0)
-                    comptime for k in range(Self.per):
-                        sum = keys[a * Self.per + k].fma(query[g * Self.per + k], sum)
-                    var one = sum.reduce_add()
-                    comptime for i in range(5):
-                        comptime if (1 << i) < Self.lanes:
-                            one += warp.shuffle_xor(one, UInt32(1 << i))
-                    if first + a * Self.rows + row < positions[1]:
-                        score[a] = one
-                    top = max(top, score[a])
-                var shrink = raised(most[g] - top)
-                most[g] = top
-                sums[g] *= shrink
                 comptime for k in range(Self.per):
-                    total[g * Self.per + k] *= shrink
-                comptime for a in range(AHEAD):
-                    var weight = Scalar[wide](0)
-                    if first + a * Self.rows + row < positions[1]:
-                        weight = raised(score[a] - top)
-                    sums[g] += weight
-                    comptime for k in range(Self.per):
-                        total[g * Self.per + k] = values[a * Self.per + k].fma(
+                    var some = keys[a * Self.per + k].cast[wide]()
+                    comptime for g in range(Self.heads):
+                        comptime for v in range(Self.vector):
+                            held[g * AHEAD + a] = some[v].fma(
+                                query[g * Self.per + k][v], held[g * AHEAD + a]
+                            )
+            # what comes next is under way while this is worked on
+            var next = first + WARPS * Self.step
+            if next < end:
+                keys = self.tile(p.keys, keys_start, next + row, end, lane)
+            self.over_lanes(held, lane)
+            var top = most
+            comptime for r in range(Self.own):
+                if first + own_row + r * Self.rows >= end:
+                    held[r] = -1e30
+                top = max(top, held[r])
+            comptime for b in range(5):
+                comptime if Self.shares_head(b):
+                    top = max(top, warp.shuffle_xor(top, UInt32(1 << b)))
+            var shrink = raised(most - top)
+            most = top
+            sum *= shrink
+            comptime for r in range(Self.own):
+                held[r] = raised(held[r] - top)
+                if first + own_row + r * Self.rows >= end:
+                    held[r] = 0
+                sum += held[r]
+            var base = row * Self.lanes
+            comptime for g in range(Self.heads):
+                comptime source = Self.holder(g * AHEAD)
+                var factor = warp.shuffle_idx(shrink, UInt32(base + source))
+                comptime for k in range(Self.per):
+                    total[g * Self.per + k] *= factor
+            comptime for a in range(AHEAD):
+                comptime for k in range(Self.per):
+                    var some = values[a * Self.per + k].cast[wide]()
+                    comptime for g in range(Self.heads):
+                        comptime source = Self.holder(g * AHEAD + a)
+                        var weight = warp.shuffle_idx(held[a % Self.own], UInt32(base + source))
+                        total[g * Self.per + k] = some.fma(
                             Self.Some(weight), total[g * Self.per + k]
                         )
+            if next < end:
+                values = self.tile(p.values, values_start, next + row, end, lane)
+            first = next
 
         # the rows of a warp, then the warps
         comptime features = Self.lanes * Self.per * Self.vector
@@ -358,39 +476,34 @@ struct SpanOnGpu[
         var figures = unsafe_stack_allocation[
             WARPS * Self.heads * 2, Scalar[wide], address_space=.SHARED
         ]()
-        comptime for g in range(Self.heads):
-            comptime for i in range(5):
-                comptime if (1 << i) >= Self.lanes:
-                    var other = warp.shuffle_xor(most[g], UInt32(1 << i))
-                    var top = max(most[g], other)
-                    var shrink = raised(most[g] - top)
-                    sums[g] *= shrink
-                    sums[g] += warp.shuffle_xor(sums[g], UInt32(1 << i))
-                    most[g] = top
-                    comptime for k in range(Self.per):
-                        comptime for v in range(Self.vector):
-                            var one = total[g * Self.per + k][v] * shrink
-                            total[g * Self.per + k][v] = one + warp.shuffle_xor(
-                                one, UInt32(1 << i)
-                            )
-            var at = own_warp * Self.heads + g
-            if row == 0:
+        comptime for b in range(5):
+            comptime if Self.shares_head(b):
+                sum += warp.shuffle_xor(sum, UInt32(1 << b))
+            comptime if b >= Self.lane_bits:
+                comptime for i in range(Self.heads * Self.per):
+                    comptime for v in range(Self.vector):
+                        total[i][v] += warp.shuffle_xor(total[i][v], UInt32(1 << b))
+        if row == 0:
+            comptime for g in range(Self.heads):
                 comptime for k in range(Self.per):
                     comptime for v in range(Self.vector):
                         var feature = (k * Self.lanes + lane) * Self.vector + v
-                        shared[unsafe_offset=at * features + feature] = total[g * Self.per + k][v]
-                if lane == 0:
-                    figures[unsafe_offset=2 * at] = most[g]
-                    figures[unsafe_offset=2 * at + 1] = sums[g]
+                        shared[
+                            unsafe_offset=(own_warp * Self.heads + g) * features + feature
+                        ] = total[g * Self.per + k][v]
+            var g = first_score // AHEAD
+            if g < Self.heads:
+                figures[unsafe_offset=2 * (own_warp * Self.heads + g)] = most
+                figures[unsafe_offset=2 * (own_warp * Self.heads + g) + 1] = sum
         barrier()
         for g in range(min(Self.heads, Self.group - head)):
             var top = figures[unsafe_offset=2 * g]
             comptime for w in range(1, WARPS):
                 top = max(top, figures[unsafe_offset=2 * (w * Self.heads + g)])
-            var sum = Scalar[wide](0)
+            var all = Scalar[wide](0)
             comptime for w in range(WARPS):
                 var at = 2 * (w * Self.heads + g)
-                sum += figures[unsafe_offset=at + 1] * raised(figures[unsafe_offset=at] - top)
+                all += figures[unsafe_offset=at + 1] * raised(figures[unsafe_offset=at] - top)
             var to = p.row(sequence, kv_head, head + g)
             for i in range(Int(thread_idx.x), Self.head_dim, WARPS * 32):
                 var found = Scalar[wide](0)
@@ -400,13 +513,18 @@ struct SpanOnGpu[
                         figures[unsafe_offset=2 * at] - top
                     )
                 if p.spans == 1:
-                    found = found / sum if sum != 0 else Scalar[wide](0)
+                    found = found / all if all != 0 else Scalar[wide](0)
                     p.output[unsafe_offset=to * Self.head_dim + i] = found.cast[Self.dtype]()
                 else:
                     p.partial[unsafe_offset=(to * p.spans + number) * Self.head_dim + i] = found
             if p.spans != 1 and Int(thread_idx.x) == 0:
                 p.stats[unsafe_offset=2 * (to * p.spans + number)] = top
-                p.stats[unsafe_offset=2 * (to * p.spans + number) + 1] = sum
+                p.stats[unsafe_offset=2 * (to * p.spans + number) + 1] = all
+
+
+def lanes_of(head_dim: Int, vector: Int) -> Int:
+    """Returns how many threads share a row of the cache."""
+    return min(power_of_two(ceildiv(head_dim, vector)), 32)
 
 
 @always_inline
@@ -498,7 +616,9 @@ struct DecodeAttention[head_dim: Int, group: Int]:
             @always_inline
             def launch[vector: Int]() raises {imm}:
                 comptime room = max(16384 // (WARPS * Self.head_dim * size_of[wide]()), 1)
-                comptime heads = min(Self.group, min(room, 8))
+                # a lane ends with the scores of one head
+                comptime most = min(room, min(lanes_of(Self.head_dim, vector), 8))
+                comptime heads = min(Self.group, most)
                 comptime Kernel = SpanOnGpu[
                     output.dtype, lengths.dtype, Self.head_dim, Self.group, vector, heads
                 ]
@@ -508,13 +628,15 @@ struct DecodeAttention[head_dim: Int, group: Int]:
                     block_dim=WARPS * 32,
                 )
 
-            if Self.head_dim % vector == 0 and problem.keys.packed(vector) and (
-                problem.values.packed(vector)
+            if (
+                Self.head_dim % vector == 0
+                and problem.keys.packed(vector)
+                and (problem.values.packed(vector))
             ):
                 launch[vector]()
             else:
                 launch[1]()
             if spans > 1:
                 ctx.enqueue_function(
-                    JoinOnGpu(problem), grid_dim=batch * kv_heads * Self.group, block_dim=128
+                    JoinOnGpu(problem), grid_dim=batch * kv_heads * Self.group, block_dim=JOINING
                 )

@@ -9,6 +9,8 @@ from max.gpu.host import DeviceContext
 from std.math import erf, exp
 from std.utils.numerics import isnan
 
+from logistic import logistic
+
 comptime accum_of[dtype: DType] = DType.float64 if dtype == .float64 else DType.float32
 
 
@@ -26,7 +28,7 @@ def derivative[
         var square = x * x
         var inner = 2 * k * x * (1 + a * square)
         var slope = 2 * k * (1 + 3 * a * square)
-        var s = 1 / (1 + exp(-inner))
+        var s = logistic(inner)
         var flat = s * (1 - s)
         # far out flat is 0 and the rest infinite
         comptime if order == 1:

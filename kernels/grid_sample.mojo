@@ -127,9 +127,9 @@ struct Mapped[dtype: DType, width: Int](ImplicitlyCopyable, RegisterPassable):
 @always_inline
 def padded[
     padding: StaticString, dtype: DType, width: Int
-](x: SIMD[dtype, width], size: Int, align: Bool) -> Mapped[dtype, width] where (
-    dtype.is_floating_point()
-):
+](x: SIMD[dtype, width], size: Int, align: Bool) -> Mapped[
+    dtype, width
+] where dtype.is_floating_point():
     """Returns a coordinate outside brought back inside, unless zeros are there."""
     comptime Value = SIMD[dtype, width]
     comptime if padding == "zeros":
@@ -137,7 +137,7 @@ def padded[
     var at = x
     var slope = Value(1)
     comptime if padding == "reflection":
-        var low = Scalar[dtype](0.0 if align else -0.5)
+        var low = Scalar[dtype](0) if align else Scalar[dtype](-0.5)
         var span = Scalar[dtype](size - 1 if align else size)
         var from_low = x - low
         slope = from_low.lt(0).select(Value(-1), Value(1))
@@ -181,14 +181,14 @@ struct Taps[dtype: DType, width: Int, count: Int](Copyable, Movable):
 @always_inline
 def taps_of[
     mode: StaticString, padding: StaticString, dtype: DType, width: Int
-](x: SIMD[dtype, width], size: Int, align: Bool) -> Taps[dtype, width, count_of[mode]] where (
-    dtype.is_floating_point()
-):
+](x: SIMD[dtype, width], size: Int, align: Bool) -> Taps[
+    dtype, width, count_of[mode]
+] where dtype.is_floating_point():
     """Returns the taps for a coordinate from -1 to 1."""
     comptime Value = SIMD[dtype, width]
     var taps = Taps[dtype, width, count_of[mode]]()
     var factor = Scalar[dtype](size - 1 if align else size) * 0.5
-    var at = (x + 1) * factor - Scalar[dtype](0.0 if align else 0.5)
+    var at = (x + 1) * factor - (Scalar[dtype](0) if align else Scalar[dtype](0.5))
     at = isnan(at).select(Value(-100), clamp(at, Value(-1e9), Value(1e9)))
     comptime if mode == "bicubic":
         # Keys' cubic convolution, https://doi.org/10.1109/TASSP.1981.1163711, with a = -0.75
@@ -283,9 +283,9 @@ def read[
 
 
 @fieldwise_init
-struct Sampler[
-    dtype: DType, mode: StaticString, padding: StaticString, rank: Int
-](ImplicitlyCopyable, RegisterPassable):
+struct Sampler[dtype: DType, mode: StaticString, padding: StaticString, rank: Int](
+    ImplicitlyCopyable, RegisterPassable
+):
     """What all three kernels share."""
 
     comptime accum = accum_of[Self.dtype]
@@ -580,8 +580,6 @@ struct GridSampleInputBackward:
             @always_inline
             def at[width: Int, alignment: Int = 1](at: Coord) {var sampler, var grad, var to}:
                 var index = coord_to_index_list(at)
-                sampler.scatter[1, True](
-                    Int(index[0]), Int(index[1]), grad, to, 0, to.sizes[1]
-                )
+                sampler.scatter[1, True](Int(index[0]), Int(index[1]), grad, to, 0, to.sizes[1])
 
             elementwise[1, target=target](at, Coord(IndexList[2](batches, places)), ctx)

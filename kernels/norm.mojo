@@ -4,10 +4,23 @@ import extensibility
 from extensibility import InputTensor, OutputTensor
 from max.gpu.host import DeviceContext
 from std.collections import Array
-from std.math import sqrt
+from std.math import align_up, ceildiv, sqrt
 from std.sys import size_of
 
-from rows import SUM, accum_of, each, line, load, pointer_of, reduced, rows_of, run_rows, store
+from norm_gpu import SLICES, PartOnGpu, SumOnGpu
+from rows import (
+    SUM,
+    THREADS,
+    accum_of,
+    each,
+    line,
+    load,
+    pointer_of,
+    reduced,
+    rows_of,
+    run_rows,
+    store,
+)
 
 
 @always_inline
@@ -149,8 +162,14 @@ struct RmsNorm:
         ctx: DeviceContext,
     ) raises:
         normalize[target, False, False, has_weight, False](
-            output, output, input, input, weight, weight,
-            epsilon_of[output.dtype, has_eps](eps), ctx,
+            output,
+            output,
+            input,
+            input,
+            weight,
+            weight,
+            epsilon_of[output.dtype, has_eps](eps),
+            ctx,
         )
 
 
@@ -171,8 +190,14 @@ struct AddRmsNorm:
         ctx: DeviceContext,
     ) raises:
         normalize[target, False, True, has_weight, False](
-            output, summed, x, residual, weight, weight,
-            epsilon_of[output.dtype, has_eps](eps), ctx,
+            output,
+            summed,
+            x,
+            residual,
+            weight,
+            weight,
+            epsilon_of[output.dtype, has_eps](eps),
+            ctx,
         )
 
 
@@ -192,8 +217,14 @@ struct LayerNorm:
         ctx: DeviceContext,
     ) raises:
         normalize[target, True, False, has_weight, has_bias](
-            output, output, input, input, weight, bias,
-            epsilon_of[output.dtype, True](eps), ctx,
+            output,
+            output,
+            input,
+            input,
+            weight,
+            bias,
+            epsilon_of[output.dtype, True](eps),
+            ctx,
         )
 
 
@@ -366,9 +397,53 @@ def differentiate[
     comptime if has_weight:
         packed = packed and scale.packed()
         aligned = aligned and scale.aligned(vector)
+    comptime if target != "cpu":
+        comptime Kernel = PartOnGpu[
+            dtype,
+            weight.dtype,
+            left_dtype,
+            grad_input.rank,
+            weight.rank,
+            centered,
+            has_more,
+            has_weight,
+            has_bias,
+        ]
+        var threads = align_up(ceildiv(columns, vector * Kernel.hold), 32)
+        if packed and aligned and columns % vector == 0 and threads > 32 and threads <= THREADS:
+            ctx.enqueue_function(
+                Kernel(
+                    grads,
+                    more,
+                    source,
+                    to,
+                    scale,
+                    pointer_of(partial),
+                    columns,
+                    rows,
+                    parts,
+                    epsilon,
+                ),
+                grid_dim=parts,
+                block_dim=threads,
+            )
+            finish_parts[target, has_weight, has_bias](grad_weight, grad_bias, partial, ctx)
+            return
     run_rows[target, dtype, 2](
         program, parts, columns, packed, aligned, 0, ctx, work=rows // parts + 1
     )
+    finish_parts[target, has_weight, has_bias](grad_weight, grad_bias, partial, ctx)
+
+
+def finish_parts[
+    target: StaticString, has_weight: Bool, has_bias: Bool
+](
+    grad_weight: OutputTensor,
+    grad_bias: OutputTensor,
+    partial: OutputTensor[rank=3, ...],
+    ctx: DeviceContext,
+) raises:
+    """Writes the gradients of weight and bias."""
     comptime if has_weight:
         sum_parts[target](grad_weight, partial, 0, ctx)
     comptime if has_bias:
@@ -377,12 +452,7 @@ def differentiate[
 
 def sum_parts[
     target: StaticString
-](
-    output: OutputTensor,
-    partial: OutputTensor[rank=3, ...],
-    which: Int,
-    ctx: DeviceContext,
-) raises:
+](output: OutputTensor, partial: OutputTensor[rank=3, ...], which: Int, ctx: DeviceContext,) raises:
     """Writes the sums of what the parts left for one of the two."""
     comptime result = output.dtype
     var parts = partial.dim_size(0)
@@ -390,9 +460,16 @@ def sum_parts[
     var step = partial.dim_size(1) * columns
     var source = pointer_of(partial).unsafe_offset(which * columns)
     var to = pointer_of(output)
-    var run = 0
-    comptime if target == "cpu":
-        run = columns
+    comptime if target != "cpu":
+        if columns == 0:
+            return
+        ctx.enqueue_function(
+            SumOnGpu[partial.dtype, result](source, to, columns, step, parts),
+            grid_dim=ceildiv(columns, 32),
+            block_dim=(32, SLICES),
+        )
+        return
+    var run = columns
 
     @always_inline
     def program[
@@ -431,8 +508,16 @@ struct RmsNormBackward:
         ctx: DeviceContext,
     ) raises:
         differentiate[target, False, has_grad_sum, has_weight, False](
-            grad_input, grad_weight, grad_weight, partial, grad_output, grad_sum, input, weight,
-            epsilon_of[grad_input.dtype, has_eps](eps), ctx,
+            grad_input,
+            grad_weight,
+            grad_weight,
+            partial,
+            grad_output,
+            grad_sum,
+            input,
+            weight,
+            epsilon_of[grad_input.dtype, has_eps](eps),
+            ctx,
         )
 
 
@@ -456,6 +541,14 @@ struct LayerNormBackward:
         ctx: DeviceContext,
     ) raises:
         differentiate[target, True, False, has_weight, has_bias](
-            grad_input, grad_weight, grad_bias, partial, grad_output, grad_output, input, weight,
-            epsilon_of[grad_input.dtype, True](eps), ctx,
+            grad_input,
+            grad_weight,
+            grad_bias,
+            partial,
+            grad_output,
+            grad_output,
+            input,
+            weight,
+            epsilon_of[grad_input.dtype, True](eps),
+            ctx,
         )

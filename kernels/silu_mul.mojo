@@ -6,18 +6,10 @@ from extensibility import _FusedOutputTensor as FusedOutputTensor
 from extensibility import foreach
 from layout import Coord
 from max.gpu.host import DeviceContext
-from std.math import exp
-from std.utils.numerics import isnan
+
+from logistic import logistic
 
 comptime accum_of[dtype: DType] = DType.float64 if dtype == .float64 else DType.float32
-
-
-@always_inline
-def logistic[
-    dtype: DType, width: Int
-](x: SIMD[dtype, width]) -> SIMD[dtype, width] where dtype.is_floating_point():
-    """Returns 1 / (1 + e^-x); the library's exp has a number for nan."""
-    return isnan(x).select(x, 1 / (1 + exp(-x)))
 
 
 @extensibility.register("silu_mul")

@@ -180,6 +180,4 @@ struct SoftmaxBackward[logarithm: Bool]:
 
         comptime vector = 16 // size_of[grad_output.dtype]()
         var aligned = grads.aligned(vector) and source.aligned(vector) and to.aligned(vector)
-        run_rows[target, grad_output.dtype](
-            program, to.count(), columns, packed, aligned, run, ctx
-        )
+        run_rows[target, grad_output.dtype](program, to.count(), columns, packed, aligned, run, ctx)

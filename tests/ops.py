@@ -341,3 +341,29 @@ def fill_value(
 ) -> torch.Tensor:
     """A new tensor of n equal numbers."""
     return torch.empty(n, dtype=dtype, device=device)
+
+
+TAKE = """
+import extensibility
+from extensibility import InputTensor, OutputTensor
+
+@extensibility.register("take")
+struct Take:
+    @staticmethod
+    def execute(
+        output: OutputTensor[rank=1, ...],
+        x: InputTensor[dtype=output.dtype, rank=1, ...],
+        index: InputTensor[dtype=DType.int64, rank=1, ...],
+    ) raises:
+        for i in range(index.dim_size(0)):
+            output[i] = x[Int(index[i])]
+"""
+
+
+@torch_mojo.mojo_op("tm_test::take", source=TAKE)
+def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """x[index]; bfloat16 under autocast."""
+    return x.new_empty(index.shape)
+
+
+take.register_autocast("cpu", torch.bfloat16)

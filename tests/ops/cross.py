@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torch_mojo.dispatch.keys import Key, TensorKey, key_of_value, tensor_key
-from torch_mojo.dispatch.load import _ON_TORCH_STREAM
+from torch_mojo.dispatch.load import ON_TORCH_STREAM
 from torch_mojo.dispatch.shim import Shim
 from torch_mojo.dispatch.specialization import Specialization
 from torch_mojo.jit.build import Job, build
@@ -37,7 +37,7 @@ def cross_build(overload: Any, *args: Any, accelerator: str = "sm_90", **kwargs:
         special.description,
         Shim(special).text(),
         source,
-        wrapped=_ON_TORCH_STREAM,
+        wrapped=ON_TORCH_STREAM,
         accelerator=accelerator,
         extra=(torch.__version__,),
     )

@@ -81,15 +81,34 @@ def test_gradients(device: str) -> None:
     checks.check_gradients(function, reference, [PLAIN, *SAMPLES], device, scale=10)
 
 
+HALVES = [
+    PLAIN,
+    Sample(tensors(), {"is_causal": True}),
+    Sample(tuple(torch.randn(1, 150, 2, 80).transpose(1, 2) for _ in range(3))),
+    Sample(
+        (torch.randn(1, 4, 150, 16), torch.randn(1, 2, 70, 16), torch.randn(1, 2, 70, 24)),
+        {"enable_gqa": True, "is_causal": True},
+    ),
+    Sample((*tensors(), hidden(2, 1, 70, 100))),
+]
+
+
 @pytest.mark.parametrize("device", checks.DEVICES)
-def test_gradients_of_halves(device: str) -> None:
-    query, key, value = (t.bfloat16().requires_grad_() for t in PLAIN.on(device).args)
-    F.scaled_dot_product_attention(query, key, value).sum().backward()
-    wide = [t.detach().float().requires_grad_() for t in (query, key, value)]
-    reference(*wide).sum().backward()
-    for ours, theirs in zip((query, key, value), wide, strict=True):
-        assert ours.grad is not None and theirs.grad is not None
-        checks.close(ours.grad, theirs.grad.bfloat16(), 4)
+def test_halves(device: str) -> None:
+    """On a GPU these are made by other kernels than float32."""
+    for sample in HALVES:
+        given = sample.on(device)
+        halves = [t.bfloat16().requires_grad_() for t in given.args[:3]]
+        wide = [t.detach().float().requires_grad_() for t in halves]
+        found = F.scaled_dot_product_attention(*halves, *given.args[3:], **given.kwargs)
+        expected = reference(*wide, *given.args[3:], **given.kwargs)
+        checks.close(found, expected.bfloat16(), 4)
+        grad = torch.randn_like(found)
+        found.backward(grad)
+        expected.backward(grad.float())
+        for ours, theirs in zip(halves, wide, strict=True):
+            assert ours.grad is not None and theirs.grad is not None
+            checks.close(ours.grad, theirs.grad.bfloat16(), 10)
 
 
 @pytest.mark.parametrize("device", checks.DEVICES)
@@ -202,13 +221,15 @@ def test_large(device: str) -> None:
     checks.check_values(function, reference, [large], device, None, ["contiguous"], 4)
 
 
-def test_builds_for_a_gpu() -> None:
-    query, key, value = PLAIN.args
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_builds_for_a_gpu(dtype: torch.dtype) -> None:
+    query, key, value = (t.to(dtype) for t in PLAIN.args)
     numbers = (0, 0.5, 1.0, 0)
     out, levels = torch.ops.mojo.attention_forward(query, key, value, None, None, *numbers)
     for overload, args in [
         (torch.ops.mojo.attention_forward.default, (query, key, value)),
         (torch.ops.mojo.attention_backward.default, (out, query, key, value, out, levels)),
     ]:
-        library = cross_build(overload, *args, None, None, *numbers[:3], 64)
-        assert b".target sm_90" in library.read_bytes()
+        built = cross_build(overload, *args, None, None, *numbers[:3], 64).read_bytes()
+        assert b".target sm_90" in built
+        assert (b"mma.sync.aligned.m16n8k16" in built) == (dtype == torch.bfloat16)

@@ -101,8 +101,27 @@ def test_large(columns: int, device: str) -> None:
     checks.check_values(ours, reference, [one], device, None, ["contiguous"], scale=4)
 
 
+@devices
+def test_few(device: str) -> None:
+    def few(*args: Any) -> torch.Tensor:
+        return F.embedding_sum_few(*args)[0]
+
+    given = [sample(5, 9, 37), sample(3, 70, 8, padding=4, scale=True), sample(0, 3, 4)]
+    checks.check_values(few, reference, given, device, torch.float32)
+    checks.check_operator(torch.ops.mojo.embedding_sum_few.default, given[:1], device)
+    grad, indices, *how = given[1].on(device).args
+    _, numbers, order = F.embedding_sum_few(grad, indices, *how)
+    for found, wanted in zip((numbers, order), indices.flatten().sort(stable=True), strict=True):
+        assert torch.equal(found, wanted)
+    indices[1, 2] = 20
+    if device == "cpu":
+        with pytest.raises(RuntimeError, match="num_weights is 20"):
+            few(grad, indices, *how)
+
+
 def test_builds_for_a_gpu() -> None:
     grad, indices, rows, *_ = sample(2, 7, 5).args
     numbers, order = indices.reshape(-1).sort(stable=True)
     built = cross_build(torch.ops.mojo.embedding_sum.default, grad, numbers, order, rows, -1, False)
-    assert b".target sm_90" in built.read_bytes()
+    few = cross_build(torch.ops.mojo.embedding_sum_few.default, grad, indices, rows, -1, False)
+    assert b".target sm_90" in built.read_bytes() and b".target sm_90" in few.read_bytes()

@@ -24,7 +24,11 @@ from torch_mojo.functional.cross_entropy import (
     cross_entropy_forward,
 )
 from torch_mojo.functional.decode import decode_attention
-from torch_mojo.functional.embedding import embedding_dense_backward, embedding_sum
+from torch_mojo.functional.embedding import (
+    embedding_dense_backward,
+    embedding_sum,
+    embedding_sum_few,
+)
 from torch_mojo.functional.grid_sample import (
     grid_sample,
     grid_sample_grid_backward,
@@ -66,6 +70,7 @@ __all__ = [
     "decode_attention",
     "embedding_dense_backward",
     "embedding_sum",
+    "embedding_sum_few",
     "gelu_backward",
     "gelu_double_backward",
     "grid_sample",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torch_mojo.batching import batch_first
+from torch_mojo.devices import on_host
 from torch_mojo.dtypes import accumulated
 from torch_mojo.functional.builtin import LOWER, composition, kernel
 
@@ -28,7 +29,7 @@ def attention_forward(
     Args:
         query: (batch, heads, L, E). key: (batch, kv_heads, S, E). value: (batch, kv_heads, S, Ev). heads is a
             multiple of kv_heads; neighbouring heads share one.
-        mask: (batch, heads, L, S), floating-point to be added, or uint8, where 0 hides a score.
+        mask: (batch, heads, L, S) or 1 for each of these, floating-point to be added, or uint8, where 0 hides a score.
         keep: (batch, heads, L, S), by which the weights are multiplied.
         causal: not 0 to hide keys after the query's own position.
         scale: what scores are multiplied with. keep_scale: what keep is multiplied with.
@@ -171,7 +172,7 @@ def _four(t: torch.Tensor, batch: Sequence[int], heads: int) -> torch.Tensor:
 
 def _room(query: torch.Tensor, value: torch.Tensor) -> int | None:
     """Return the size of a tile's rows on a GPU, 0 on the CPU, None if the features do not fit."""
-    if query.device.type == "cpu":
+    if on_host(query.device):
         return 0
     size = max(query.shape[-1], value.shape[-1])
     if size <= 64:

@@ -19,9 +19,9 @@ R = TypeVar("R")
 
 NAMESPACE = "mojo"
 LOWER = "lower"  # under autocast: cast to the block's dtype, as torch does for matrix products
-AUTOCAST_DEVICES = ("cpu", "cuda")
+AUTOCAST_DEVICES = ("cpu", "cuda", "mojo")
 
-_functions: dict[str, list["Function[..., Any]"]] = {}  # by name: one for each overload
+_functions: dict[str, list["Function[..., Any]"]] = {}  # by operator: one for each overload
 _lock = threading.RLock()
 
 
@@ -36,15 +36,17 @@ class Function(Generic[P, R]):
         file: the kernel's Mojo file, or the Python file of a composition.
     """
 
-    def __init__(self, body: Callable[P, R], name: str, file: str) -> None:
+    def __init__(
+        self, body: Callable[P, R], name: str, file: str, namespace: str = NAMESPACE
+    ) -> None:
         functools.update_wrapper(self, body)
         self.__name__ = body.__name__
-        self.qualname = f"{NAMESPACE}::{name}"
+        self.qualname = f"{namespace}::{name}"
         self.file = file
         self._body = body
         self._op: Callable[P, R] | None = None
         self._overload: Any = None
-        _functions.setdefault(_plain(self.qualname), []).append(self)
+        _functions.setdefault(_packet(self.qualname), []).append(self)
 
     @property
     def op(self) -> Callable[P, R]:
@@ -52,7 +54,7 @@ class Function(Generic[P, R]):
         if self._op is None:
             with _lock:
                 # in order: torch takes the first overload that fits
-                for function in _functions[_plain(self.qualname)]:
+                for function in _functions[_packet(self.qualname)]:
                     if function is self or not torch_private.is_defined(function.qualname):
                         function._op = function._op or function._declare()
                         function._overload = torch_private.find_overload(function.qualname)
@@ -94,13 +96,13 @@ class Function(Generic[P, R]):
 @torch_private.assume_constant_result
 def _register(qualname: str) -> bool:
     """Register an operator while Dynamo traces a call of it: it cannot follow the registration itself."""
-    for function in _functions[_plain(qualname)]:
+    for function in _functions[_packet(qualname)]:
         _ = function.op
     return True
 
 
-def _plain(qualname: str) -> str:
-    return qualname.split("::")[1].partition(".")[0]
+def _packet(qualname: str) -> str:
+    return qualname.partition(".")[0]
 
 
 class Kernel(Function[P, R]):
@@ -117,8 +119,9 @@ class Kernel(Function[P, R]):
         tags: Sequence[torch.Tag],
         autocast: torch.dtype | str | None,
         leading: Sequence[str],
+        namespace: str,
     ) -> None:
-        super().__init__(body, name, str(toolchain.kernels() / f"{file}.mojo"))
+        super().__init__(body, name, str(toolchain.kernels() / f"{file}.mojo"), namespace)
         self._kernel = kernel
         self._constants = constants
         self._broadcast = broadcast
@@ -193,6 +196,7 @@ def kernel(
     tags: Sequence[torch.Tag] = (),
     autocast: torch.dtype | str | None = None,
     leading: Sequence[str] = (),
+    namespace: str = NAMESPACE,
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
     """Declare a built-in kernel; the decorated function is its schema, its documentation and its fake.
 
@@ -207,6 +211,7 @@ def kernel(
         autocast: what floating-point tensors are cast to under autocast: a dtype, or LOWER.
         leading: arguments that may have more leading dimensions, which the kernel goes through one by one: vmap
             over those costs nothing. Any other batched argument makes vmap loop.
+        namespace: the operator's; what is not in `torch.ops.mojo` is no part of `torch_mojo.functional`.
     """
 
     def declare(body: Callable[P, R]) -> Kernel[P, R]:
@@ -222,6 +227,7 @@ def kernel(
             tags,
             autocast,
             leading,
+            namespace,
         )
 
     return declare
@@ -232,14 +238,15 @@ def composition(body: Callable[P, R]) -> Composition[P, R]:
     return Composition(body, body.__name__, body.__code__.co_filename)
 
 
-def functions() -> dict[str, list[Function[..., Any]]]:
-    """Return every built-in function by name, all overloads of each."""
-    return dict(_functions)
+def functions(namespace: str = NAMESPACE) -> dict[str, list[Function[..., Any]]]:
+    """Return every built-in function of a namespace by name, all overloads of each."""
+    start = f"{namespace}::"
+    return {n.removeprefix(start): f for n, f in _functions.items() if n.startswith(start)}
 
 
-def declare(name: str) -> None:
+def declare(name: str, namespace: str = NAMESPACE) -> None:
     """Register all overloads of a built-in function for torch, if it is one and the user has none of that name."""
     with _lock:
-        for function in _functions.get(name, ()):
+        for function in _functions.get(f"{namespace}::{name}", ()):
             if not torch_private.is_defined(function.qualname):
                 _ = function.op

@@ -4,11 +4,15 @@ import math
 
 import torch
 
+from torch_mojo.devices import on_host
 from torch_mojo.dtypes import accumulated
 from torch_mojo.functional.builtin import LOWER, composition, kernel
 
-_TASKS = {"cpu": 16, "cuda": 512}  # below so many, sequences are cut into spans
-_SPAN = 256  # positions that are worth a span of their own
+_TASKS = {"cpu": 16, "cuda": 256}  # below so many, sequences are cut into spans
+_HALVED = {
+    "cuda": 1024
+}  # below so many, they are cut in two, so that the last ones to run are short
+_SPAN = {"cpu": 256, "cuda": 64}  # positions that are worth a span of their own
 
 
 @kernel(file="decode_attention", autocast=LOWER)
@@ -105,8 +109,9 @@ def decode_attention(
     _check(query, key_cache, value_cache, lengths)
     kv_heads, capacity, size = key_cache.shape[1:]
     pairs = max(query.shape[0] * kv_heads, 1)
-    tasks = _TASKS.get(query.device.type, 16)
-    splits = min(tasks // pairs, capacity // _SPAN)
+    kind = "cpu" if on_host(query.device) else query.device.type
+    splits = max(_TASKS.get(kind, 16) // pairs, 2 if pairs < _HALVED.get(kind, 0) else 0)
+    splits = min(splits, capacity // _SPAN.get(kind, 256))
     found, _, _ = decode_attention_forward(
         query,
         key_cache,

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo.devices import on_host
 from torch_mojo.dtypes import accumulated, short
 from torch_mojo.functional.builtin import kernel
 
@@ -54,7 +55,8 @@ def _partial(
     """Return room for the sums over groups of rows: 32 on the CPU, as many as keep all of a GPU busy there."""
     like = bias if weight is None else weight
     columns = input.shape[-1] if like is None else like.numel()
-    parts = 32 if input.device.type == "cpu" else 264 if columns > 1024 else 1056
+    parts = 1056 if columns <= 1024 else 528 if columns <= 2048 else 264
+    parts = 32 if on_host(input.device) else parts
     return parts, (weight is not None) + (bias is not None), columns
 
 
