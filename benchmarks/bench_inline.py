@@ -12,6 +12,7 @@ import torch
 import torch_mojo
 from benchmarks import bench_grid_sample, bench_linear_algebra
 from benchmarks.builtin import Case
+from benchmarks.gpu import QUEUE
 from benchmarks.timing import Call, Effort, Row, Spread
 
 PAGE = Path(__file__).parent.parent / "docs" / "inline_kernels.md"
@@ -26,7 +27,8 @@ def page() -> dict[str, Any]:
     for i, block in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)):
         file = f"<block {i} of {PAGE.name}>"
         linecache.cache[file] = (len(block), None, block.splitlines(keepends=True), file)
-        exec(compile(block, file, "exec"), names)
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+            exec(compile(block, file, "exec"), names)
     return names
 
 
@@ -59,10 +61,12 @@ def cases(device: str) -> Iterator[Case]:
             )
 
 
-def _above(name: str, ours: Call, other: Call, goal: float, effort: Effort) -> Row:
+def _above(name: str, ours: Call, other: Call, goal: float | None, effort: Effort) -> Row:
     """Return what a call costs above another one, taken in turns."""
-    counts = [c.count_for(effort.block) for c in (ours, other)]
-    timers = [c.timer(n) for c, n in zip((ours, other), counts, strict=True)]
+    cuda = torch.cuda.is_available()
+    counts = [c.count_for(effort.block, QUEUE if cuda else 1_000_000) for c in (ours, other)]
+    wait = torch.cuda.synchronize if cuda else None
+    timers = [c.timer(n, wait) for c, n in zip((ours, other), counts, strict=True)]
     above, theirs = [], []
     for _ in range(effort.rounds):
         first, second, third, fourth = timers[0](), timers[1](), timers[1](), timers[0]()
@@ -100,3 +104,11 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield _above("the two-call form", Call(listed, names), aten, GOAL_LISTED, effort)
     yield _above("with named operands", Call("add(a, a)", names), aten, GOAL_OP, effort)
     yield _above("as_op", Call("op(a, a)", names), aten, GOAL_OP, effort)
+    if a.is_cuda:
+        from benchmarks import triton_add
+
+        names["triton"] = triton_add.add
+        assert torch.equal(triton_add.add(a, a), a + a)
+        yield _above(
+            "a Triton launch, for comparison", Call("triton(a, a)", names), aten, None, effort
+        )

@@ -52,7 +52,7 @@ def wanted(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_inductor(dynamic: bool) -> None:
+def test_inductor(dynamic: bool, device: str) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(chain, fullgraph=True, dynamic=dynamic)
     for n in (8, 12, 6):
@@ -60,14 +60,14 @@ def test_inductor(dynamic: bool) -> None:
         torch.testing.assert_close(compiled(x), wanted(x))
 
 
-def test_max() -> None:
+def test_max(device: str) -> None:
     torch._dynamo.reset()
     x = torch.randn(8)
     compiled = torch.compile(chain, fullgraph=True, backend="max", options={"fallback": "error"})
     torch.testing.assert_close(compiled(x), wanted(x))
 
 
-def test_max_with_any_size() -> None:
+def test_max_with_any_size(device: str) -> None:
     """A kernel with named operands serves every size with one graph."""
     torch._dynamo.reset()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent.parent.parent / "docs" / "inline_kernels.md"
 
 
-def test_the_page() -> None:
+def test_the_page(device: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(blocks) >= 10
     names: dict[str, object] = {"__name__": "page"}

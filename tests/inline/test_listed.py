@@ -64,7 +64,7 @@ def test_it_takes_what_metal_kernel_takes() -> None:
     assert all(call[n].kind is inspect.Parameter.KEYWORD_ONLY for n in taken)
 
 
-def test_template_header_and_layouts() -> None:
+def test_template_header_and_layouts(device: str) -> None:
     kernel = make(EXP, header="from std.math import exp")
     whole = torch.randn(8, 16)
     for x in (whole, whole[::2], whole.t(), whole[1:, 3:], whole[:, :1].expand(8, 5), whole[3, 4]):
@@ -76,7 +76,7 @@ def test_template_header_and_layouts() -> None:
     )
 
 
-def test_places_in_memory() -> None:
+def test_places_in_memory(device: str) -> None:
     kernel = make(
         "out[thread_position_in_grid.x] = 2 * inp[elem_to_loc("
         "thread_position_in_grid.x, inp_shape, inp_strides, inp_ndim)]",
@@ -87,7 +87,7 @@ def test_places_in_memory() -> None:
         torch.testing.assert_close(run(kernel, x), 2 * x)
 
 
-def test_attributes_in_three_dimensions() -> None:
+def test_attributes_in_three_dimensions(device: str) -> None:
     lines = ["var k = thread_position_in_grid"]
     lines += ["var at = (k.z * threads_per_grid.y + k.y) * threads_per_grid.x + k.x"]
     for i, name in enumerate(ATTRIBUTES):
@@ -103,7 +103,7 @@ def test_attributes_in_three_dimensions() -> None:
         threadgroup=group,
         output_shapes=[(30, 19)],
         output_dtypes=[torch.int64],
-        device="cpu",
+        device=device,
     )
     wanted = []
     for z in range(2):
@@ -119,7 +119,7 @@ def test_attributes_in_three_dimensions() -> None:
     assert out.tolist() == wanted
 
 
-def test_template_values_are_told_apart() -> None:
+def test_template_values_are_told_apart(device: str) -> None:
     """U64: 1, 2, 3 and 1 again; True is not 1; a dtype decides the result."""
     kernel = make("out[thread_position_in_grid.x] = inp[thread_position_in_grid.x] + Scalar[T](K)")
     x = torch.tensor([10.0])
@@ -135,7 +135,7 @@ def test_template_values_are_told_apart() -> None:
     assert double.dtype == torch.float64 and double.item() == 11
 
 
-def test_a_name_decides_nothing() -> None:
+def test_a_name_decides_nothing(device: str) -> None:
     """U58: one name, two bodies, two headers."""
     x = torch.arange(64.0)
     twice = make("out[thread_position_in_grid.x] = 2 * inp[thread_position_in_grid.x]")
@@ -151,32 +151,32 @@ def test_a_name_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("n", [24, 256, 257, 1000])
-def test_the_grid_counts_threads(n: int) -> None:
+def test_the_grid_counts_threads(n: int, device: str) -> None:
     """U60: exactly n threads run."""
     kernel = torch_mojo.kernel("ones", [], ["out"], "out[thread_position_in_grid.x] = 1")
-    found = run(kernel, n=n + 3, grid=(n, 1, 1), init_value=7, device="cpu")
+    found = run(kernel, n=n + 3, grid=(n, 1, 1), init_value=7, device=device)
     assert found.tolist() == [1.0] * n + [7.0] * 3
 
 
-def test_sizes_that_no_device_takes() -> None:
+def test_sizes_that_no_device_takes(device: str) -> None:
     """U60: no thread, too big a threadgroup, a grid of the wrong length."""
     kernel = torch_mojo.kernel("ones", [], ["out"], "out[thread_position_in_grid.x] = 1")
-    assert run(kernel, n=3, grid=(0, 1, 1), init_value=7, device="cpu").tolist() == [7.0] * 3
+    assert run(kernel, n=3, grid=(0, 1, 1), init_value=7, device=device).tolist() == [7.0] * 3
     with pytest.raises(
         KernelError, match=r"\[ones\] the threadgroup \(2048, 1, 1\) has 2048 threads; .*1024"
     ):
-        run(kernel, n=3, threadgroup=(2048, 1, 1), init_value=7, device="cpu")
+        run(kernel, n=3, threadgroup=(2048, 1, 1), init_value=7, device=device)
     with pytest.raises(KernelError, match="deeper than 64"):
-        run(kernel, n=3, threadgroup=(1, 1, 65), init_value=7, device="cpu")
+        run(kernel, n=3, threadgroup=(1, 1, 65), init_value=7, device=device)
     with pytest.raises(KernelError, match="has a size below 1"):
-        run(kernel, n=3, threadgroup=(0, 1, 1), init_value=7, device="cpu")
+        run(kernel, n=3, threadgroup=(0, 1, 1), init_value=7, device=device)
     with pytest.raises(SignatureError, match=r"the grid is \(-1, 1, 1\); no size may be negative"):
-        run(kernel, n=3, grid=(-1, 1, 1), init_value=7, device="cpu")
+        run(kernel, n=3, grid=(-1, 1, 1), init_value=7, device=device)
     with pytest.raises(SignatureError, match=r"\[ones\] the grid is \(3, 1\); it takes three ints"):
-        run(kernel, n=3, grid=(3, 1), init_value=7, device="cpu")
+        run(kernel, n=3, grid=(3, 1), init_value=7, device=device)
     with pytest.raises(SignatureError, match="the threadgroup is"):
-        run(kernel, n=3, threadgroup=(3,), init_value=7, device="cpu")
-    assert run(kernel, n=3, init_value=7, device="cpu").tolist() == [1.0] * 3  # it still works
+        run(kernel, n=3, threadgroup=(3,), init_value=7, device=device)
+    assert run(kernel, n=3, init_value=7, device=device).tolist() == [1.0] * 3  # it still works
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_sizes_that_no_device_takes() -> None:
         (torch.int64, 2**40, [2**40, 2**41]),
     ],
 )
-def test_numbers(dtype: torch.dtype, scalar: Any, wanted: list[float]) -> None:
+def test_numbers(dtype: torch.dtype, scalar: Any, wanted: list[float], device: str) -> None:
     """U61: a number arrives with its value."""
     kernel = torch_mojo.kernel(
         "scaled",
@@ -200,7 +200,7 @@ def test_numbers(dtype: torch.dtype, scalar: Any, wanted: list[float]) -> None:
     assert run(kernel, torch.tensor([1, 2], dtype=dtype), scalar).tolist() == wanted
 
 
-def test_a_number_that_does_not_fit() -> None:
+def test_a_number_that_does_not_fit(device: str) -> None:
     kernel = torch_mojo.kernel(
         "scaled",
         ["a", "s"],
@@ -212,7 +212,7 @@ def test_a_number_that_does_not_fit() -> None:
     assert run(kernel, torch.tensor([1, 2], dtype=torch.int32), 4).tolist() == [4, 8]
 
 
-def test_several_outputs_and_atomics() -> None:
+def test_several_outputs_and_atomics(device: str) -> None:
     kernel = torch_mojo.kernel(
         "sums",
         ["x"],

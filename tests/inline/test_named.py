@@ -33,7 +33,7 @@ def layouts() -> list[torch.Tensor]:
     ]
 
 
-def test_shapes_follow() -> None:
+def test_shapes_follow(device: str) -> None:
     pool = torch_mojo.kernel(
         "pool",
         source="""
@@ -58,7 +58,7 @@ def test_shapes_follow() -> None:
     assert pool(torch.randn(0, 4, 3), 1.0)[0].shape == (0, 2, 3)
 
 
-def test_every_layout() -> None:
+def test_every_layout(device: str) -> None:
     kernel = pointwise(f"y[{AT}] = x[{AT}] * 2")
     for x in layouts():
         torch.testing.assert_close(kernel(x), x * 2)
@@ -80,7 +80,7 @@ def test_every_layout() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64]
 )
-def test_dtypes(dtype: torch.dtype) -> None:
+def test_dtypes(dtype: torch.dtype, device: str) -> None:
     x = torch.arange(-6, 6).to(dtype).view(3, 4)
     assert torch.equal(pointwise(f"y[{AT}] = x[{AT}] + x[{AT}]")(x), x + x)
 
@@ -181,7 +181,7 @@ def test_a_number_that_does_not_fit() -> None:
     assert flag(True).item() == 3 and flag(False).item() == 4
 
 
-def test_parameters() -> None:
+def test_parameters(device: str) -> None:
     """U64: each value of a parameter is its own kernel; so is the text that a closure makes."""
     kernel = pointwise(
         f"y[{AT}] = (x[{AT}] + Scalar[T](K)).cast[U]()",
@@ -197,7 +197,7 @@ def test_parameters() -> None:
         assert pointwise(f"y[{AT}] = x[{AT}] + {k}")(x).item() == 10 + k
 
 
-def test_mutation() -> None:
+def test_mutation(device: str) -> None:
     """U62: the write reaches the caller's memory, strided too, and a compiled function sees it in order."""
     add_one = torch_mojo.kernel(
         "add_one", source=f"x[{AT}] += 1", inputs={"x": "T[n]"}, mutates=("x",), grid="n"
@@ -244,7 +244,7 @@ def test_only_what_is_atomic_is_atomic() -> None:
         kernel(torch.ones(2))
 
 
-def test_atomics() -> None:
+def test_atomics(device: str) -> None:
     kernel = torch_mojo.kernel(
         "extremes",
         source=f"""
@@ -264,7 +264,7 @@ def test_atomics() -> None:
     assert (high.item(), low.item(), total.item()) == (x.max(), x.min(), x.sum())
 
 
-def test_bounds() -> None:
+def test_bounds(device: str) -> None:
     kernel = pointwise(f"y[{AT}] = x[{AT} - 1]", "left", bounds_check=True)
     with pytest.raises(
         KernelError, match=r"^\[left\] index -1 of x is out of range; its shape is \(5,?\)$"
@@ -285,7 +285,7 @@ def test_bounds() -> None:
     assert torch.equal(matrix(torch.ones(2, 5))[:, 4], torch.ones(2))
 
 
-def test_debugging_checks_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debugging_checks_bounds(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setenv("TORCH_MOJO_DEBUG", "1")
     kernel = pointwise(f"y[{AT}] = x[{AT} + 1]", "right")
     with pytest.raises(KernelError, match=r"\[right\] index 5 of x"):
@@ -301,7 +301,7 @@ def test_what_only_a_gpu_has(word: str) -> None:
         kernel(torch.ones(2))
 
 
-def test_a_grid_of_shapes() -> None:
+def test_a_grid_of_shapes(device: str) -> None:
     kernel = pointwise(f"y[{AT}] = x[{AT}]", grid="x.shape[-1] * x.shape[0]")
     x = torch.randn(3, 4)
     assert torch.equal(kernel(x), x)
@@ -309,7 +309,7 @@ def test_a_grid_of_shapes() -> None:
         kernel(torch.ones(()))
 
 
-def test_too_big_a_threadgroup() -> None:
+def test_too_big_a_threadgroup(device: str) -> None:
     kernel = pointwise(f"y[{AT}] = x[{AT}]", params={"BLOCK": 64}, threadgroup="BLOCK")
     assert torch.equal(kernel(torch.ones(3)), torch.ones(3))
     with pytest.raises(
@@ -318,7 +318,7 @@ def test_too_big_a_threadgroup() -> None:
         kernel(torch.ones(3), BLOCK=2048)
 
 
-def test_tuning_leaves_the_buffers_alone() -> None:
+def test_tuning_leaves_the_buffers_alone(device: str) -> None:
     """U63: 120, then 240; the second process of the same kernel measures nothing."""
     total = torch_mojo.kernel(
         "total",
@@ -345,7 +345,7 @@ def test_tuning_leaves_the_buffers_alone() -> None:
         total.tune({"WIDTH": [1]}, (x, y))
 
 
-def test_as_an_operator() -> None:
+def test_as_an_operator(device: str) -> None:
     square = torch_mojo.kernel(
         "square",
         source=f"y[{AT}] = x[{AT}] * x[{AT}] * s.cast[T]()",

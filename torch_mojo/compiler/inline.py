@@ -12,6 +12,8 @@ from max.graph import Dim, Graph, StaticDim, TensorValue
 from torch import fx
 
 from torch_mojo.errors import SignatureError, UnsupportedOpError
+from torch_mojo.jit.cache import cache
+from torch_mojo.jit.package import precompiled
 
 from . import custom, symbols
 from ._private import (
@@ -24,7 +26,7 @@ from ._private import (
     tree_leaves,
     tree_map,
 )
-from .backend import decompositions
+from .decompositions import decompositions
 from .importer import ImportFailed, lower_node
 from .types import TORCH_DTYPES
 
@@ -164,7 +166,7 @@ def _import(graph: Graph, gm: fx.GraphModule, values: list[TensorValue], dims: _
     env: dict[fx.Node, Any] = {n: next(holders) for n in nodes if n.op == "placeholder"}
     kernels = [k for n in nodes if n.op == "call_function" and (k := custom.kernel_of(n))]
     if kernels:
-        import_kernels(graph, {k.path for k in kernels})
+        import_kernels(graph, {precompiled(k.path, cache()) for k in kernels})
     for node in nodes:
         if node.op == "get_attr":
             raise UnsupportedOpError(

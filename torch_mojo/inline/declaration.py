@@ -5,28 +5,22 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from torch_mojo import config
-from torch_mojo.dispatch import schema as schemas
 from torch_mojo.dispatch.keys import CONTIGUOUS, Key, TensorKey
-from torch_mojo.dispatch.schema import Schema
 from torch_mojo.dtypes import TO_MOJO
-from torch_mojo.errors import SignatureError
 from torch_mojo.inline.operands import ONLY_GPU
+from torch_mojo.inline.shapes import Labelled
 from torch_mojo.inline.text import Program, words
 from torch_mojo.jit.sources import PythonPlace, place_of
 
-Allocation = tuple[Sequence[Any], torch.dtype, torch.device]
 
-
-class Declaration:
+class Declaration(Labelled):
     """An inline kernel as it was declared.
 
     Attributes:
-        label: the user's name for it.
         file: the Python file with its text, if it is known.
         has_device: whether the operator's last argument is the device.
     """
@@ -45,7 +39,7 @@ class Declaration:
         options: Sequence[str],
         file: str | None,
     ) -> None:
-        self.label = label
+        Labelled.__init__(self, label)
         self.body = body
         self.header = header
         self.row_contiguous = row_contiguous
@@ -55,22 +49,13 @@ class Declaration:
         self.file = file
         self.used = words(body)
 
-    def schema(self, qualname: str) -> Schema:
-        """Return the operator's schema."""
-        return schemas.parse(
-            qualname, f"{qualname.split('::')[1].partition('.')[0]}{self._schema_text()}"
-        )
-
-    def _schema_text(self) -> str:
-        raise NotImplementedError
-
-    def allocations(self, *args: Any, **kwargs: Any) -> list[Allocation]:
-        """Return shape, dtype and device of each output; refuse arguments that do not fit."""
-        raise NotImplementedError
-
     def in_key(self, index: int) -> bool:
         """Tell whether the value of this argument makes another text."""
         raise NotImplementedError
+
+    def fixed(self, name: str) -> tuple[torch.dtype | None, int | None]:
+        """Return dtype and rank of an input, as far as they are the same in every call."""
+        return None, None
 
     def program(
         self,
@@ -96,9 +81,6 @@ class Declaration:
         parts = [self.label, self.body, self.header, self.row_contiguous, self.checked]
         parts += [*map(str, self.include), self.options, *self._parts()]
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
-
-    def error(self, problem: str, advice: str) -> SignatureError:
-        return SignatureError(f"[{self.label}] {problem}.\n{advice}")
 
     def refuse_on_cpu(self) -> None:
         """Refuse a body that needs a GPU.

@@ -11,11 +11,12 @@ import torch
 from torch_mojo.errors import SignatureError
 from torch_mojo.inline import tuning
 from torch_mojo.inline.listed_kernel import ListedKernel
-from torch_mojo.inline.named import Grid, Named, Parameter
+from torch_mojo.inline.named import Named
 from torch_mojo.inline.operands import check_name
-from torch_mojo.inline.operator import InlineOp, operator
+from torch_mojo.inline.operator import InlineOp, operator, ready
+from torch_mojo.inline.shapes import Grid, Parameter
 from torch_mojo.inline.tuning import Tuning
-from torch_mojo.op import caller
+from torch_mojo.loader import ShippedOp, caller
 
 
 class NamedKernel:
@@ -41,13 +42,20 @@ class NamedKernel:
             params = self._tuned | params
         return self.op(*args, **params)
 
-    def as_op(self, qualname: str) -> InlineOp:
+    def as_op(self, qualname: str) -> InlineOp | ShippedOp:
         """Return the kernel as the torch operator `qualname`: `torch.ops.NAMESPACE.NAME`.
+
+        If a library with the operator lies beside the calling file (`torch_mojo.build`), what was built is taken
+        from it; without a compiler the operator is a `ShippedOp`, which has nothing else.
 
         Raises:
             SignatureError: if the name is an operator that torch_mojo did not define.
         """
-        return InlineOp(qualname, self._declaration)
+        frame = cast(types.FrameType, caller(1))
+        file, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        return ready(qualname, self._declaration, file) or InlineOp(
+            qualname, self._declaration, module
+        )
 
     def generated(self, *args: Any, **params: Any) -> str:
         """Return the Mojo text for inputs like these; tensors on the meta device stand for CPU tensors."""

@@ -7,8 +7,9 @@ import torch
 
 from torch_mojo.dispatch.keys import Key, TensorKey
 from torch_mojo.dtypes import TO_MOJO
-from torch_mojo.inline.declaration import Allocation, Declaration
+from torch_mojo.inline.declaration import Declaration
 from torch_mojo.inline.operands import argument
+from torch_mojo.inline.shapes import Allocation
 from torch_mojo.inline.text import Program, Tensor
 
 SIZES = 3  # numbers for grid and threadgroup

@@ -7,14 +7,17 @@ from typing import Any
 import torch
 
 from torch_mojo import batching
+from torch_mojo.devices import on_host
 from torch_mojo.dispatch import register
 from torch_mojo.dispatch.binding import Binding
 from torch_mojo.dispatch.keys import Key, TensorKey
+from torch_mojo.inline import shipped
 from torch_mojo.inline.declaration import Declaration
 from torch_mojo.jit import sources, toolchain
 from torch_mojo.jit.cache import cache
 from torch_mojo.jit.sources import Source
-from torch_mojo.op import MojoOp
+from torch_mojo.loader import ShippedOp
+from torch_mojo.op import MojoOp, library_beside
 
 NAMESPACE = "torch_mojo_kernels"
 
@@ -27,18 +30,17 @@ class InlineOp(MojoOp):
         verbose: whether each text is printed when it is built.
     """
 
-    def __init__(self, qualname: str, declaration: Declaration) -> None:
+    is_inline = True
+
+    def __init__(self, qualname: str, declaration: Declaration, module: str | None = None) -> None:
         self.declaration = declaration
         self.verbose = False
 
         def body(*args: Any, **kwargs: Any) -> Any:
-            made = [
-                torch.empty(shape, dtype=dtype, device=device)
-                for shape, dtype, device in declaration.allocations(*args, **kwargs)
-            ]
-            return made[0] if len(made) == 1 else tuple(made) if made else None
+            return declaration.make(*args, **kwargs)
 
         body.__doc__ = f"The inline kernel {declaration.label}."
+        body.__module__ = module or __name__
         place = sources.place_of(declaration.body, declaration.file)
         source = Source(Path(), {}, (), place, origin=Path(declaration.label))
         super().__init__(qualname, source, declaration.schema(qualname), body, declaration.label)
@@ -60,6 +62,13 @@ class InlineOp(MojoOp):
     def in_key(self, index: int) -> bool:
         return self.declaration.in_key(index)
 
+    @property
+    def parameters(self) -> Sequence[str]:
+        return [a.name for i, a in enumerate(self.arguments.args) if self.in_key(i)]
+
+    def fixed(self, name: str) -> tuple[torch.dtype | None, int | None]:
+        return self.declaration.fixed(name)
+
     def kernel_for(
         self,
         values: Sequence[object],
@@ -69,7 +78,7 @@ class InlineOp(MojoOp):
     ) -> tuple[Binding, Source]:
         program = self.declaration.program(values, keys, outs, graph)
         device = next((k.device for k in (*keys, *outs) if isinstance(k, TensorKey)), None)
-        if device is None or device.type == "cpu":
+        if device is None or on_host(device):
             self.declaration.refuse_on_cpu()
         text = program.text()
         if self.verbose:
@@ -92,6 +101,17 @@ class InlineOp(MojoOp):
         """Return the Mojo text for arguments like these."""
         values, keys, outs = self.calls.example(tuple(args), kwargs)
         return self.declaration.program(values, keys, outs).text()
+
+
+def ready(qualname: str, declaration: Declaration, file: str) -> ShippedOp | None:
+    """Return an inline kernel's operator out of the library beside a file, if nothing can be built here.
+
+    Where something can, what was built is used, too.
+    """
+    library = library_beside(file, qualname, lambda: declaration.schema(qualname))
+    if library is None or toolchain.is_available():
+        return None
+    return shipped.declare(declaration, qualname, library)
 
 
 def operator(declaration: Declaration) -> InlineOp:

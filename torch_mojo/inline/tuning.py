@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torch_mojo.devices import on_host
 from torch_mojo.dtypes import short
 from torch_mojo.errors import MojoError, SignatureError
 from torch_mojo.inline.declaration import Declaration
@@ -95,7 +96,7 @@ def tune(
         toolchain().version,
         [[(n, _shown(v)) for n, v in c.items()] for c in tried],
         [(short(t.dtype), tuple(t.shape), t.stride()) for t in tensors],
-        torch.get_num_threads() if device.type == "cpu" else 0,
+        torch.get_num_threads() if on_host(device) else 0,
     ]
     digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
     file = cache().root / "tuned" / f"{digest}.json"
