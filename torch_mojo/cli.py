@@ -1,4 +1,4 @@
-"""The command line: `python -m torch_mojo info | ops | cache | demo`."""
+"""The command line: `python -m torch_mojo info | ops | cache | build | new | demo`."""
 
 import argparse
 import importlib
@@ -6,145 +6,36 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
-import platform
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 import torch_mojo
-from torch_mojo import config
+from torch_mojo import config, machine_report, project, wheel_report
 from torch_mojo.errors import MojoError
 from torch_mojo.jit import toolchain
-from torch_mojo.jit.cache import Entry, cache
+from torch_mojo.jit.cache import FOLDERS, Entry, cache
+from torch_mojo.machine_report import shown_size
 from torch_mojo.op import MojoOp, declared
 
-ENTRY_POINT_GROUP = "torch_dynamo_backends"
 _MIB = 2**20
 
 
 # info
 
 
-def variables() -> dict[str, Callable[[], object]]:
-    """Return every variable that torch_mojo reads, with the function of config.py that reads it."""
-    readers = inspect.getmembers(config, inspect.isfunction)
-    return {
-        config.PREFIX + name.upper(): reader for name, reader in readers if not name.startswith("_")
-    }
+def info(path: Path | None = None) -> int:
+    """Print versions, compiler, cache, targets and variables; or what a wheel or library contains and needs."""
+    if path is not None:
+        return _print_rows(wheel_report.rows(path))
+    return _print_rows(machine_report.rows())
 
 
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _compiler() -> Iterator[tuple[str, str]]:
-    try:
-        tool = toolchain.toolchain()
-    except MojoError as e:
-        yield "compiler", " ".join(str(e).splitlines())
-        return
-    yield "compiler", str(tool.mojo)
-    command = [str(tool.mojo), "--version"]
-    try:
-        result = subprocess.run(
-            command,
-            env=tool.environment(cache().root / "mojo"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = result.stdout.strip() or f"{result.stderr.strip()} (exit status {result.returncode})"
-    except OSError as e:
-        said = f"does not run: {e}"
-    yield "compiler version", said
-
-
-def _processor() -> str:
-    name = ""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        name = next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "")
-    except OSError:
-        pass  # not Linux
-    name = name or platform.processor() or platform.machine()
-    return f"{toolchain.host()}, {name}, {os.cpu_count()} cores"
-
-
-def _gpus() -> Iterator[tuple[str, str]]:
-    if not torch.cuda.is_available():
-        yield "GPU target", "none that torch sees"
-        return
-    for i in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(i)
-        arch = getattr(properties, "gcnArchName", "") if torch.version.hip else ""
-        arch = arch or f"sm_{properties.major}{properties.minor}"
-        yield f"GPU target {i}", f"{arch}, {properties.name}"
-
-
-def _folder_size(folder: Path) -> int:
-    size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            pass  # removed meanwhile
-    return size
-
-
-def _cache_rows() -> Iterator[tuple[str, str]]:
-    yield "kernel cache", str(cache().root)
-    entries = cache().entries()
-    yield "kernels in it", f"{len(entries)}, {_size(sum(e.size for e in entries))}"
-    yield "compiler's own cache", _size(_folder_size(cache().root / "mojo"))
-
-
-def _backend() -> str:
-    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name="max")
-    if not found:
-        return "not registered; install torch_mojo with pip, its entry points are missing"
-    return ", ".join(e.value for e in found)
-
-
-def _variable(reader: Callable[[], object]) -> str:
-    """Return what a variable, or its default, comes to."""
-    try:
-        value = reader()
-    except ValueError as e:
-        return str(e)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int):
-        return _size(value)
-    return " ".join(value) if isinstance(value, list) else str(value or "")
-
-
-def info() -> int:
-    """Print versions, compiler, cache, targets and variables."""
-    rows = [
-        (
-            "torch_mojo",
-            f"{torch_mojo.__version__}, for Mojo {toolchain.MOJO_VERSION} and "
-            f"MAX {toolchain.MAX_VERSION}",
-        ),
-        ("Python", f"{platform.python_version()} ({sys.executable})"),
-        ("torch", torch.__version__),
-        ("max", _version("max")),
-        ("mojo-compiler", _version("mojo-compiler")),
-        *_compiler(),
-        ("CPU target", _processor()),
-        *_gpus(),
-        *_cache_rows(),
-        ('backend "max"', _backend()),
-        *((name, _variable(reader)) for name, reader in variables().items()),
-    ]
+def _print_rows(rows: Sequence[tuple[str, str]]) -> int:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         print(f"{name:{width}}  {text}".rstrip())
@@ -248,20 +139,16 @@ def ops(what: str | None) -> int:
 # cache
 
 
-def _size(count: int) -> str:
-    return f"{count / _MIB:.1f} MiB" if count >= 0.05 * _MIB else f"{count / 1024:.1f} KiB"
-
-
 def _last_use(entry: Entry) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.folder.stat().st_mtime))
 
 
 def _list_cache() -> None:
     entries = cache().entries()
-    print(f"{cache().root}: {len(entries)} kernels, {_size(sum(e.size for e in entries))}")
+    print(f"{cache().root}: {len(entries)} kernels, {shown_size(sum(e.size for e in entries))}")
     for entry in reversed(entries):
         what = entry.info.get("what", "?")
-        print(f"{entry.key[:12]}  {_size(entry.size):>10}  {_last_use(entry)}  {what}")
+        print(f"{entry.key[:12]}  {shown_size(entry.size):>10}  {_last_use(entry)}  {what}")
 
 
 def manage_cache(action: str, size: float | None) -> int:
@@ -273,14 +160,75 @@ def manage_cache(action: str, size: float | None) -> int:
     elif action == "prune":
         limit = config.cache_size() if size is None else int(size * _MIB)
         removed = cache().prune(limit=limit)
-        left = cache().entries()
-        size_left = _size(sum(e.size for e in left))
+        kernels = [p for p in removed if p.parent.name not in FOLDERS]
+        others = len(removed) - len(kernels)
+        more = f" and {others} packages or reports" if others else ""
         print(
-            f"Removed {len(removed)} kernels; "
-            f"{len(left)} are left, {size_left} of at most {_size(limit)}."
+            f"Removed {len(kernels)} kernels{more}; {len(cache().entries())} are left, "
+            f"{shown_size(cache().size)} of at most {shown_size(limit)}."
         )
     else:
         _list_cache()
+    return 0
+
+
+# ahead of time
+
+
+def _dtype(text: str) -> torch.dtype:
+    found = getattr(torch, text, None)
+    if not isinstance(found, torch.dtype):
+        raise argparse.ArgumentTypeError(f"{text!r} is no dtype")
+    return found
+
+
+def _build(args: argparse.Namespace) -> int:
+    from torch_mojo.ahead.cases import Grid
+    from torch_mojo.ahead.module import build_module
+
+    if args.check and not args.own:
+        raise MojoError("--check is for --own. Say both, or run your own tests.")
+    if args.own:
+        from torch_mojo import own
+
+        if args.check:
+            from torch_mojo import own_check
+
+            folder = args.out or toolchain.built_folder()
+            return _print_rows(own_check.check(folder, args.dtype or own.DTYPES, args.only or ()))
+        built = own.build_own(
+            args.out,
+            targets=args.target or own.TARGETS,
+            dtypes=args.dtype or own.DTYPES,
+            only=args.only or (),
+            jobs=args.jobs,
+        )
+        return _print_rows(wheel_report.rows(built.path))
+    if args.module is None:
+        raise MojoError("No module is named. Name one, or say --own.")
+    grid = Grid(args.dtype or [torch.float32], args.rank or [1, 2, 3, 4], args.strided)
+    sys.path.insert(0, str(Path.cwd()))
+    built = build_module(
+        args.module,
+        args.out,
+        specializations=grid,
+        targets=args.target or ["x86-64-v3"],
+        bundle_runtime=args.bundle_runtime,
+        jobs=args.jobs,
+    )
+    return _print_rows(wheel_report.rows(built.path))
+
+
+def _new(args: argparse.Namespace) -> int:
+    folder = project.write(args.name, args.folder)
+    print(f"Wrote {folder}. Try it there:")
+    for line in (
+        "python -m pytest",
+        "python benchmark.py",
+        "pip wheel . --no-build-isolation --no-deps",
+        "python -m torch_mojo info *.whl",
+    ):
+        print(f"  {line}")
     return 0
 
 
@@ -316,7 +264,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
     command = commands.add_parser("info", help="versions, compiler, cache, targets, variables")
-    command.set_defaults(run=lambda args: info())
+    command.add_argument("file", nargs="?", type=Path, help="a wheel, or a library that was built")
+    command.set_defaults(run=lambda args: info(args.file))
 
     command = commands.add_parser("ops", help="the operators that the demo or a module declares")
     what = "namespace::name, an importable module, or a .py file"
@@ -334,6 +283,32 @@ def parser() -> argparse.ArgumentParser:
     prune = actions.add_parser("prune", help="remove the least recently used kernels")
     size = "MiB to keep; TORCH_MOJO_CACHE_SIZE by default"
     prune.add_argument("--size", type=_megabytes, metavar="MB", help=size)
+
+    command = commands.add_parser("build", help="build a module's operators ahead of time")
+    module = "the name of a module that can be imported from here"
+    command.add_argument("module", nargs="?", help=module)
+    command.add_argument(
+        "--own", action="store_true", help="torch_mojo's own kernels, for its wheel"
+    )
+    check = "with --own: build nothing, call what was built and compare with torch"
+    command.add_argument("--check", action="store_true", help=check)
+    command.add_argument("--only", action="append", metavar="OP", help="with --own: this operator")
+    command.add_argument("--out", type=Path, metavar="DIR", help="by default, beside the module")
+    target = "x86-64-v3, sm_90 and the like; may be given again, as the next two"
+    command.add_argument("--target", action="append", metavar="NAME", help=target)
+    command.add_argument("--dtype", action="append", type=_dtype, help="float32 by default")
+    command.add_argument("--rank", action="append", type=int, help="1 to 4 by default")
+    command.add_argument("--strided", action="store_true", help="not only contiguous tensors")
+    command.add_argument("--bundle-runtime", action="store_true", help="needs torch alone")
+    command.add_argument("--jobs", type=int, metavar="N", help="compilers at once")
+    command.set_defaults(run=_build)
+
+    command = commands.add_parser(
+        "new", help="write a small project: kernel, operator, test, wheel"
+    )
+    command.add_argument("name", help="the package's name")
+    command.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="where")
+    command.set_defaults(run=_new)
 
     command = commands.add_parser("demo", help="Mojo kernels on a photograph, checked and timed")
     command.add_argument("--out", type=Path, default=Path("demo_output"), metavar="DIR")
