@@ -1,15 +1,13 @@
-"""What the compiler's tests share: a clean Dynamo, a count of MAX compiles."""
+"""What the compiler's tests share: a clean Dynamo."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
-from packing import Compiles
 
-from torch_mojo.compiler import backend, session
+from torch_mojo.compiler import backend
 
 
 @pytest.fixture(autouse=True)
@@ -19,18 +17,3 @@ def fresh_dynamo() -> Iterator[None]:
     backend._warned.clear()
     yield
     torch._dynamo.reset()
-
-
-@pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
-    """Count MAX compiles."""
-    seen = Compiles()
-    real = session.compile_graph
-
-    def counted(graph: Any, nodes: int) -> Any:
-        seen.nodes.append(nodes)
-        return real(graph, nodes)
-
-    monkeypatch.setattr(session, "compile_graph", counted)
-    monkeypatch.setattr(session, "_models", {})
-    return seen

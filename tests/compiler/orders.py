@@ -29,16 +29,16 @@ def gradients(f: Callable[..., Any], x: torch.Tensor, w: torch.Tensor) -> list[t
 def main(orders: list[int]) -> None:
     """Compare with eager torch in this order of sizes, then in it again, compiling nothing."""
     asked = []
-    real = session.model_of
+    real = session.compiled
 
-    def model_of(*args: Any) -> Any:
+    def compiled(*args: Any) -> Any:
         asked.append(args)
         return real(*args)
 
-    session.model_of = model_of
+    session.compiled = compiled
     for training in (False, True):
         for again in (False, True):
-            compiled = torch.compile(f, backend="max", options={"fallback": "error"}, dynamic=True)
+            g = torch.compile(f, backend="max", options={"fallback": "error"}, dynamic=True)
             before = len(asked)
             for dtype in (torch.float32, torch.float64)[: 1 if training else 2]:
                 for rows in orders:
@@ -47,9 +47,9 @@ def main(orders: list[int]) -> None:
                     what = f"{rows} rows, {dtype}, training={training}"
                     if training:
                         x.requires_grad_()
-                        same(gradients(compiled, x, w), gradients(f, x, w), what)
+                        same(gradients(g, x, w), gradients(f, x, w), what)
                     else:
-                        same(compiled(x, w), f(x, w), what)
+                        same(g(x, w), f(x, w), what)
             assert not again or len(asked) == before, "the same backend compiled again"
     print(len(asked))
 

@@ -12,18 +12,6 @@ from torch_mojo.compiler.backend import max_backend
 Case = tuple[str, Callable[..., Any]]
 
 
-class Compiles:
-    """The MAX graphs compiled so far in a test; `nodes` has the size of each."""
-
-    def __init__(self) -> None:
-        """Start at none."""
-        self.nodes: list[int] = []
-
-    def __len__(self) -> int:
-        """Return how many."""
-        return len(self.nodes)
-
-
 def compile_max(
     f: Callable[..., Any], *, fallback: str = "error", **kwargs: Any
 ) -> Callable[..., Any]:

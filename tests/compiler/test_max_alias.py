@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from packing import Compiles, compile_max
+from compiles import Compiles
+from packing import compile_max
 
 
 def test_mutation_and_overlapping_inputs(compiles: Compiles) -> None:

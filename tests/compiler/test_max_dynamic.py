@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from packing import Compiles, compile_max, same
+from compiles import Compiles
+from packing import compile_max, same
 
 
 def test_batches(compiles: Compiles) -> None:

@@ -6,17 +6,18 @@ import warnings
 
 import pytest
 import torch
-from packing import Compiles, compile_max, same
+from compiles import Compiles
+from packing import compile_max, same
 
-from torch_mojo.compiler.backend import max_backend
+from torch_mojo.compiler.backend import Options, max_backend
 from torch_mojo.compiler.explain import explain
 from torch_mojo.errors import UnsupportedOpError
 
 
 def mixed(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two islands around a sort."""
+    """Two islands around a function that MAX does not have."""
     a = torch.sin(x) * 2 + 1
-    s = torch.sort(a, 1)[0]
+    s = torch.special.airy_ai(a)
     return (torch.cos(s) * 3 - 1).sum(1), a.t() * x.shape[0]
 
 
@@ -24,7 +25,7 @@ def test_islands(compiles: Compiles) -> None:
     """An operator without a lowering runs between two MAX graphs; one warning names it."""
     torch.manual_seed(0)
     compiled = compile_max(mixed, fallback="eager", dynamic=True)
-    with pytest.warns(UserWarning, match=r"aten\.sort\.default: no lowering"):
+    with pytest.warns(UserWarning, match=r"aten\.special_airy_ai\.default: no lowering"):
         same(compiled(torch.randn(3, 4)), mixed(_replay(3)), "3")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -40,7 +41,7 @@ def _replay(rows: int) -> torch.Tensor:
 
 def test_refusing_to_fall_back() -> None:
     """fallback="error" names the operators."""
-    with pytest.raises(Exception, match=r"aten\.sort\.default: no lowering") as caught:
+    with pytest.raises(Exception, match=r"aten\.special_airy_ai\.default: no lowering") as caught:
         compile_max(mixed)(torch.randn(3, 4))
     chain = [caught.value, caught.value.__cause__, getattr(caught.value, "inner_exception", None)]
     assert any(isinstance(e, UnsupportedOpError) for e in chain)
@@ -49,11 +50,11 @@ def test_refusing_to_fall_back() -> None:
 def test_explain(compiles: Compiles) -> None:
     """The report names both sides, and nothing is compiled."""
     report = explain(mixed, torch.randn(3, 4))
-    assert report.unsupported == {"aten.sort.default": "no lowering"}
+    assert report.unsupported == {"aten.special_airy_ai.default": "no lowering"}
     assert [g.islands[0]["aten.sin.default"] for g in report.graphs] == [1]
-    assert "eager: aten.sort.default: no lowering" in str(report) and "2 MAX graph(s)" in str(
+    assert "eager: aten.special_airy_ai.default: no lowering" in str(
         report
-    )
+    ) and "2 MAX graph(s)" in str(report)
     assert len(compiles) == 0
 
 
@@ -61,6 +62,8 @@ def test_explain(compiles: Compiles) -> None:
     ("options", "message"),
     [
         ({"fusion": 1}, "'fusion'"),
+        ({"freezing": True}, r"'freezing'.\nDid you mean 'freeze'\?"),
+        ({"fall_back": "eager", "max_autotune": True}, "'fall_back', 'max_autotune'"),
         ({"fallback": "never"}, "'never'"),
         ({"freeze": 1}, "1 of type int"),
     ],
@@ -71,10 +74,23 @@ def test_wrong_options(options: dict, message: str) -> None:
         torch.compile(lambda x: x + 1, backend=max_backend, options=options)(torch.ones(2))
 
 
+def test_torchs_modes() -> None:
+    """Each mode that Inductor takes is one of ours, and changes nothing."""
+    from torch._inductor import list_mode_options
+
+    for mode in (None, *list_mode_options()):
+        assert Options.parse({"fallback": "error"}, mode) == Options("error")
+
+
+def test_it_is_listed() -> None:
+    """torch finds the backend by its name, without an import of ours."""
+    assert "max" in torch.compiler.list_backends()
+
+
 def test_wrong_mode() -> None:
     """So is a mode."""
-    with pytest.raises(Exception, match="max-autotune"):
-        torch.compile(lambda x: x + 1, backend=max_backend, mode="max-autotune")(torch.ones(2))
+    with pytest.raises(Exception, match="fastest"):
+        torch.compile(lambda x: x + 1, backend=max_backend, mode="fastest")(torch.ones(2))
 
 
 @pytest.mark.slow
@@ -100,6 +116,52 @@ def test_dropout() -> None:
     assert torch.equal(
         compile_max(lambda x: torch.nn.functional.dropout(x, 0.5, training=False))(x), x
     )
+
+
+class Noisy(torch.nn.Module):
+    """Dropout, noise and attention with dropout between layers."""
+
+    def __init__(self) -> None:
+        """Make the layers."""
+        super().__init__()
+        self.first, self.drop = torch.nn.Linear(8, 8), torch.nn.Dropout(0.3)
+        self.second = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Run them; (batch, length, 8) to (batch, length)."""
+        h = self.drop(torch.relu(self.first(x)))
+        h = h + torch.randn_like(h) * 0.1
+        q = h.unflatten(-1, (2, 4)).transpose(1, 2)
+        a = torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.2)
+        return self.drop(torch.relu(self.second(h + a.transpose(1, 2).flatten(2)))).sum(-1)
+
+
+def test_random_numbers_split_no_graph() -> None:
+    """They are drawn before the graph, static or dynamic, whatever they are to be like."""
+    x = torch.randn(3, 5, 8)
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        if dynamic:
+            torch._dynamo.mark_dynamic(x, (0, 1))
+        report = explain(Noisy(), x)
+        assert [len(g.islands) for g in report.graphs] == [1, 1], "forward and backward"
+
+
+@pytest.mark.slow
+def test_noise_is_eager_s(compiles: Compiles) -> None:
+    """Values and gradients for a seed, at every size, from one graph forward and one backward."""
+    torch.manual_seed(0)
+    module = Noisy()
+    weights = list(module.parameters())
+    compiled = compile_max(module, dynamic=True)
+    for x in (torch.randn(3, 5, 8), torch.randn(4, 7, 8)):
+        results = []
+        for run in (compiled, module):
+            torch.manual_seed(3)
+            y = run(x)
+            results.append((y, torch.autograd.grad(y.sum(), weights), torch.rand(2)))
+        torch.testing.assert_close(*results)
+    assert len(compiles) == 2
 
 
 @pytest.mark.slow
@@ -135,7 +197,9 @@ def test_indices() -> None:
             look(torch.tensor([bad]), w[:, None])
     with pytest.raises((IndexError, RuntimeError), match=r"out of|index"):
         add(w, torch.tensor([-1]))
-    with pytest.raises((IndexError, RuntimeError), match=r"out of|index"):
+    with pytest.raises(
+        RuntimeError, match=r"^index 3 is out of bounds for dimension 0 with size 3$"
+    ):
         gather(w, torch.tensor([3]))
     assert look(torch.tensor([2, 0]), w[:, None]).tolist() == [[30], [10]]
 
@@ -160,8 +224,8 @@ def test_graphs_of_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_float16_and_empty_inputs() -> None:
-    """U44 and U11: float16 on the CPU, and zero sizes, give eager's values."""
+def test_empty_inputs() -> None:
+    """U11: zero sizes give eager's values."""
 
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x + x * 2, x.sum(-1), (x * 3).amax() if x.numel() else x

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packing import Compiles, compile_max
+from compiles import Compiles
+from packing import compile_max
 
 from torch_mojo import progress
 from torch_mojo.compiler import session

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from compiles import Compiles
 from max.graph import TensorValue, ops
-from packing import Compiles, compile_max
+from packing import compile_max
 
 from torch_mojo.compiler import custom, rules
+from torch_mojo.compiler.decompositions import decompositions
 from torch_mojo.compiler.rules import lowering
 from torch_mojo.dispatch.graph import GraphKernel
 
@@ -58,6 +60,15 @@ def test_user_lowering_wins(clean_rules: None, compiles: Compiles) -> None:
     got = compile_max(lambda x: torch.sinh(x) + torch.sin(x) * 2)(torch.tensor([1.0]))
     torch.testing.assert_close(got, torch.sinh(torch.tensor([1.0])) + 2000)
     assert len(compiles) == 1
+
+
+def test_a_user_lowering_comes_before_any_decomposition(clean_rules: None) -> None:
+    """The table of decompositions follows the registry, also for our own decompositions."""
+    ours, torchs = torch.ops.aten.convolution.default, torch.ops.aten.logit.default
+    assert {ours, torchs} <= set(decompositions())
+    for op in (ours, torchs):
+        lowering(op)(lambda x, *_: x)
+    assert not {ours, torchs} & set(decompositions())
 
 
 class FakeOp:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from packing import Compiles, compile_max, same
+from compiles import Compiles
+from packing import compile_max, same
 
 
 def test_constants_keep_their_precision() -> None:
@@ -89,11 +92,11 @@ def test_close_constants_are_two_graphs(compiles: Compiles) -> None:
     """Graphs that differ in the 16th digit of a constant are not one; equal ones are (U57, U64)."""
     x = torch.tensor([1.0], dtype=torch.float64)
 
-    def plus(k: float) -> float:
-        torch._dynamo.reset()
-        return compile_max(lambda x: x + k)(x).item()
+    def plus(f: Callable[[torch.Tensor], torch.Tensor]) -> float:
+        return compile_max(f)(x).item()
 
-    assert plus(0.1) == 1.1
-    assert plus(0.1 + 2**-40) == 1.0 + (0.1 + 2**-40)
-    assert plus(0.1) == 1.1
+    near = 0.1 + 2**-40
+    assert plus(lambda x: x + 0.1) == 1.1
+    assert plus(lambda x: x + near) == 1.0 + near
+    assert plus(lambda y: y + 0.1) == 1.1
     assert len(compiles) == 2

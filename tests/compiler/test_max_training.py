@@ -6,7 +6,8 @@ import copy
 
 import pytest
 import torch
-from packing import Compiles, compile_max
+from compiles import Compiles
+from packing import compile_max
 
 from torch_mojo.compiler.backend import max_backend
 

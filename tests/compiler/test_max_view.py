@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from packing import Case, Compiles, check, compile_max, packed, same
+from compiles import Compiles
+from packing import Case, check, compile_max, packed, same
 from torch.utils._pytree import tree_map
+
+from torch_mojo.compiler.explain import explain
 
 CASES: list[Case] = [
     ("view", lambda x, y: (x + 1).view(-1)),
@@ -92,6 +95,49 @@ def test_strided_inputs() -> None:
     assert got[1].tolist() == [[1, 3], [5, 7]]
     assert got[2].tolist() == [999.0] * 3
     same(got, f(x, y, z), "strided")
+
+
+@pytest.mark.slow
+def test_kinds_of_inputs(compiles: Compiles) -> None:
+    """An offset (U8), a 0-d bool and a 0-d float (U12), vmap over either dim (U31), float16 (U44)."""
+
+    def f(
+        c: torch.Tensor, flag: torch.Tensor, x: torch.Tensor, h: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        return (
+            c * 2,
+            torch.where(flag, x, -x),
+            x[0] * 2,
+            h + h * 2,
+            torch.vmap(torch.mul, (0, None))(y, x),
+            torch.vmap(torch.mul, (1, 0))(y, x),
+        )
+
+    compiled = compile_max(f)
+    x, h = torch.tensor([1.0, 2, 3]), torch.tensor([0.5, 65504, -2], dtype=torch.float16)
+    c, y = torch.arange(5.0)[1:4], torch.arange(6.0).view(2, 3) + 1
+    for flag in (True, False):
+        args = (c, torch.tensor(flag), x, h, y)
+        got = compiled(*args)
+        same(got, f(*args), f"flag={flag}")
+        assert got[0].tolist() == [2, 4, 6]
+        assert got[1].tolist() == ([1, 2, 3] if flag else [-1, -2, -3])
+        assert got[2].dim() == 0 and got[2].item() == 2
+        assert got[4].tolist() == [[1, 4, 9], [4, 10, 18]]
+        assert got[5].tolist() == [[1, 4], [4, 10], [9, 18]]
+    assert len(compiles) == 1
+
+
+def test_as_strided_of_itself_is_a_view() -> None:
+    """With its own sizes, strides and offset it goes into the graph as what it is."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return torch.as_strided(y, y.shape, y.stride()) + torch.as_strided(y, (3, 4), (4, 1), 0)
+
+    report = explain(f, torch.ones(3, 4))
+    assert report.graphs[0].islands[0]["aten.as_strided.default"] >= 1
+    assert not report.graphs[0].eager
 
 
 @pytest.mark.slow

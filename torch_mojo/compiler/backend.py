@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,11 @@ from torch_mojo.errors import MojoCompileError, UnsupportedOpError
 if TYPE_CHECKING:
     from torch import fx
 
+    from .debug import Dump
+    from .importer import Imported
     from .partition import Island, Plan
+
+MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 _warned: set[str] = set()
 
@@ -42,17 +47,20 @@ class Options:
             ValueError: an unknown option, mode or value.
             TypeError: a value of the wrong type.
         """
-        if mode not in (None, "default"):
+        if mode not in (None, *MODES):
             raise ValueError(
-                f"torch.compile(backend='max') has no mode {mode!r}; it has only the default one.\n"
-                "Leave `mode` out; options={'fallback': ..., 'freeze': ...} are what can be set."
+                f"torch.compile(backend='max') has no mode {mode!r}.\n"
+                f"It takes torch's own, {', '.join(map(repr, MODES))}, and compiles the same for all of them."
             )
         given = dict(options or {})
-        unknown = sorted(set(given) - {"fallback", "freeze"})
+        unknown = sorted(set(given) - {"fallback", "freeze"}, key=str)
         if unknown:
+            near = difflib.get_close_matches(str(unknown[0]), ("fallback", "freeze", "freezing"), 1)
             raise ValueError(
                 f"torch.compile(backend='max') has no option {', '.join(map(repr, unknown))}.\n"
-                "It takes 'fallback' ('eager' or 'error') and 'freeze' (True or False)."
+                + (f"Did you mean {near[0].replace('freezing', 'freeze')!r}? " if near else "")
+                + "It takes 'fallback' ('eager' or 'error') and 'freeze' (True or False); Inductor's "
+                "options have no meaning here."
             )
         fallback = given.get("fallback", config.fallback())
         if fallback not in ("eager", "error"):
@@ -79,7 +87,7 @@ def max_backend(
         gm: what Dynamo traced.
         example_inputs: its inputs.
         options: see `Options`.
-        mode: only None or "default".
+        mode: one of torch's names, which change nothing here.
 
     Raises:
         ValueError: an unknown option or mode.
@@ -95,17 +103,23 @@ class _Compilation:
 
     Attributes:
         record: called with the plan of each graph instead of compiling it, for explain().
+        mutated: inputs that the graph writes to.
+        effects: it writes to something or draws random numbers.
+        dump: what TORCH_MOJO_DEBUG wrote of the forward graph.
     """
 
     options: Options
     example_inputs: Sequence[Any]
     record: Callable[[Plan], None] | None = None
     mutated: set[int] = field(default_factory=set)
+    effects: bool = False
+    dump: Dump | None = None
 
     def run(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from functorch.compile import min_cut_rematerialization_partition
 
         from ._private import aot_autograd
+        from .decompositions import decompositions
 
         compiled = aot_autograd(
             fw_compiler=self._compile,
@@ -115,9 +129,13 @@ class _Compilation:
             partition_fn=min_cut_rematerialization_partition,
             keep_inference_input_mutations=True,
         )(gm, example_inputs)
-        if not self.mutated:
-            return compiled
-        return _guard_overlap(compiled, gm, self.mutated)
+        if self.mutated:
+            return _guard_overlap(compiled, gm, self.mutated)
+        if self.dump is not None and not self.effects:
+            from .whole import checked
+
+            return checked(compiled, gm, self.dump.say)
+        return compiled
 
     def _compile_inference(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return self._compile(gm, inputs, inference=True)
@@ -125,9 +143,8 @@ class _Compilation:
     def _compile(
         self, gm: fx.GraphModule, inputs: Sequence[Any], inference: bool = False
     ) -> Callable[..., Any]:
-        from functorch.compile import make_boxed_func
-
         from ._private import TracingContext, real_mode
+        from .boxed import boxed
         from .session import lock
 
         del inputs
@@ -148,22 +165,27 @@ class _Compilation:
         if self.options.freeze and inference:
             frozen = {i: t for i in static if isinstance(t := self._example(i), torch.Tensor)}
         with lock, real_mode():
-            outer = self._lower(gm, static, frozen)
-        return make_boxed_func(outer.forward)
+            kind = "inference" if inference else "forward" if forward else "backward"
+            outer = self._lower(gm, static, frozen, kind)
+        return boxed(outer)
 
     def _example(self, index: int) -> Any:
         return self.example_inputs[index] if index < len(self.example_inputs) else None
 
     def _lower(
-        self, gm: fx.GraphModule, static: set[int], frozen: dict[int, torch.Tensor]
+        self, gm: fx.GraphModule, static: set[int], frozen: dict[int, torch.Tensor], kind: str
     ) -> fx.GraphModule:
-        from .importer import Imported, ImportFailed, import_graph
+        from .importer import ImportFailed, import_graph
         from .partition import assemble, make_plan
+        from .randoms import from_sizes
+        from .sizes import from_inputs
         from .views import separate_output_views
 
         holders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         refused: dict[fx.Node, str] = {}
         separate_output_views(gm)
+        from_inputs(gm)
+        from_sizes(gm)
         while True:
             plan = make_plan(gm, refused)
             imported: dict[int, Imported] = {}
@@ -183,29 +205,47 @@ class _Compilation:
             self.record(plan)
             return gm
         self._report(plan.missing())
+        dump = self._dump(plan, imported, kind)
 
         def call(island: Island, level: int) -> Callable[..., Any]:
+            outer = {i: holders.index(n) for i, n in enumerate(island.inputs) if n in holders}
             run = self._executable(
                 island,
                 imported[level],
-                {
-                    i
-                    for i, n in enumerate(island.inputs)
-                    if n in holders and holders.index(n) in static
-                },
+                static={i for i, j in outer.items() if j in static},
+                # what a backward takes was promised by operators, not checked by guards
+                guarded=set(outer) if kind != "backward" else set(),
             )
+            if dump is not None:
+                run = dump.watch(island, level, run)
             run.__name__ = f"max_island_{level // 2}"  # FX prints it
             return run
 
         return assemble(plan, call)
 
-    def _executable(self, island: Island, imported: Any, static: set[int]) -> Callable[..., Any]:
+    def _dump(self, plan: Plan, imported: dict[int, Imported], kind: str) -> Dump | None:
+        if not config.debug():
+            return None
+        from .debug import Dump
+        from .partition import has_effect
+
+        dump = Dump(plan, imported, kind)
+        if kind != "backward":
+            self.dump = dump
+            self.effects = any(
+                has_effect(n) for n in plan.gm.graph.nodes if n.op == "call_function"
+            )
+        return dump
+
+    def _executable(
+        self, island: Island, imported: Imported, static: set[int], guarded: set[int]
+    ) -> Callable[..., Any]:
         from .alias import may_share, zero_able
         from .runtime import Executable
-        from .session import model_of
+        from .session import compiled
 
         try:
-            model = model_of(imported.graph, imported.nodes, imported.extensions)
+            execute = compiled(imported.graph, imported.nodes)
         except Exception as e:
             ops = ", ".join(sorted({str(n.target) for n in island.nodes}))
             message = f"MAX does not compile a graph of {imported.nodes} nodes ({ops}): {e}"
@@ -219,9 +259,10 @@ class _Compilation:
             return lambda *args: island.gm.forward(*args[:count])
         return Executable(
             imported,
-            model._execute_device_tensors,
+            execute,
             island.gm,
             static=static,
+            guarded=guarded,
             sizes=list(island.symbols),
             positive=zero_able(island.gm),
             risky=may_share(island.gm),
@@ -247,51 +288,34 @@ class _Compilation:
             )
 
 
-def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
-    """Return core ATen's decompositions.
-
-    Left out is what has a lowering, draws random numbers or checks indices.
-    """
-    from . import rules
-    from ._private import core_aten_decompositions
-    from .partition import CHECKED
-
-    table = dict(core_aten_decompositions())
-    for op in list(table):
-        drawn = (
-            isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
-        )
-        if drawn or op in CHECKED or rules.find(op) is not None:
-            del table[op]
-    return table
-
-
 def _guard_overlap(
     compiled: Callable[..., Any], gm: fx.GraphModule, mutated: set[int]
 ) -> Callable[..., Any]:
     """Run in eager torch when an input that is written overlaps another; the graph assumes none."""
 
     def run(*args: Any) -> Any:
-        for i in mutated:
-            if isinstance(written := args[i], torch.Tensor):
-                for j, other in enumerate(args):
-                    if j != i and isinstance(other, torch.Tensor) and _overlap(written, other):
-                        return gm(*args)
-        return compiled(*args)
+        return gm(*args) if _overlap(args, mutated) else compiled(*args)
 
     return torch.compiler.disable(run, reason="a compiled graph")
 
 
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    a_start, a_end = _extent(a)
-    b_start, b_end = _extent(b)
-    return a_start < b_end and b_start < a_end
+def _overlap(args: Sequence[Any], written: set[int]) -> bool:
+    """Return whether a tensor that is written shares memory with another."""
+    spans = sorted(
+        (*_extent(t), i in written)
+        for i, t in enumerate(args)
+        if isinstance(t, torch.Tensor) and t.numel()
+    )
+    reach = reach_of_written = 0
+    for start, end, is_written in spans:
+        if start < (reach if is_written else reach_of_written):
+            return True
+        reach = max(reach, end)
+        if is_written:
+            reach_of_written = max(reach_of_written, end)
+    return False
 
 
 def _extent(t: torch.Tensor) -> tuple[int, int]:
-    if not t.numel():
-        return (0, 0)
     last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
     return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()

@@ -77,7 +77,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         args: example arguments.
         kwargs: example keyword arguments.
     """
-    from ._private import counters
+    from ._private import backward_at_once, counters
     from .backend import Options, _Compilation
 
     result = Explanation()
@@ -89,7 +89,8 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         return _Compilation(Options(), example_inputs, record).run(gm, example_inputs)
 
     before = Counter(counters["graph_break"])
-    torch.compile(f, backend=collect)(*args, **kwargs)
+    with backward_at_once():
+        torch.compile(f, backend=collect)(*args, **kwargs)
     result.breaks = dict(Counter(counters["graph_break"]) - before)
     return result
 

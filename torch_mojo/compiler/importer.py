@@ -13,7 +13,10 @@ from max.graph import DeviceRef, Dim, Graph, TensorType, TensorValue, ops
 from torch import fx
 from torch.fx.node import map_arg
 
-from . import custom, rules, symbols
+from torch_mojo.jit.cache import cache
+from torch_mojo.jit.package import precompiled
+
+from . import broadcasts, custom, rules, symbols
 from .context import Context, bake, cast
 from .rules import NotLowered
 from .types import DTYPES, device_ref, order
@@ -74,7 +77,6 @@ class Imported:
     """
 
     graph: Graph
-    extensions: list[Any]
     tensors: list[TensorInput]
     scalars: list[tuple[int, torch.dtype]]
     carried: list[sympy.Symbol]
@@ -160,7 +162,8 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
     types += [TensorType(DTYPES[dtype], [], DeviceRef.CPU()) for _, dtype in scalars]
 
     kernels = {n: k for n in body if (k := custom.kernel_of(n)) is not None}
-    extensions = list(dict.fromkeys(k.path for k in kernels.values()))
+    paths = dict.fromkeys(k.path for k in kernels.values())
+    extensions = [precompiled(path, cache()) for path in paths]
     graph = Graph(GRAPH_NAME, input_types=types, custom_extensions=extensions)
     env: dict[fx.Node, Any] = {}
     with graph, warnings.catch_warnings():
@@ -178,14 +181,14 @@ def import_graph(gm: fx.GraphModule, frozen: dict[int, torch.Tensor]) -> Importe
         for i, tensor in frozen.items():
             env[holders[i]] = bake(tensor, device_ref(tensor.device))
         for node in body:
-            env[node] = lower_node(node, env, names, wanted)
+            env[node] = broadcasts.settle(node, lower_node(node, env, names, wanted))
         outputs, results = [], []
         for out in _returned(gm):
             plan, result = _finish(_value(out), env[out], names)
             outputs.append(plan)
             results.append(result)
         graph.output(*results)
-    return Imported(graph, extensions, tensors, scalars, carried, outputs, len(body))
+    return Imported(graph, tensors, scalars, carried, outputs, len(body))
 
 
 def _scalar_dtype(value: Any) -> torch.dtype:

@@ -10,17 +10,19 @@ effects (random numbers, mutation) keep their order.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-from . import custom, rules, symbols
+from . import custom, randoms, rules, sizes, symbols
 from .importer import is_number, scalar_nodes
 from .types import refuse_tensor
 from .views import is_output_view
+
+aten = torch.ops.aten
 
 # An island smaller than this costs more to enter than it saves, unless it is the whole graph.
 SMALLEST_ISLAND = 3
@@ -90,7 +92,8 @@ def _is_random(op: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
-def _has_effect(node: fx.Node) -> bool:
+def has_effect(node: fx.Node) -> bool:
+    """Return whether a node draws random numbers, writes to something or has no result."""
     op = node.target
     if not isinstance(op, torch._ops.OpOverload):
         return node.target is not operator.getitem and not is_number(node.meta.get("val"))
@@ -101,31 +104,6 @@ def _mutates(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-aten = torch.ops.aten
-
-# Left to eager torch on purpose, and not decomposed: index errors must be raised as eager raises
-# them.
-CHECKED = frozenset(
-    {
-        aten.embedding.default,
-        aten.embedding_dense_backward.default,
-        aten.gather.default,
-        aten.index.Tensor,
-        aten.index_add.default,
-        aten.index_copy.default,
-        aten.index_fill.int_Scalar,
-        aten.index_fill.int_Tensor,
-        aten.index_put.default,
-        aten.index_select.default,
-        aten.scatter.src,
-        aten.scatter.value,
-        aten.scatter_add.default,
-        aten.scatter_reduce.two,
-        aten.take.default,
-    }
-)
-
-
 def decide(node: fx.Node) -> Decision:
     """Decide where one call_function node runs."""
     op, value = node.target, node.meta.get("val")
@@ -133,6 +111,8 @@ def decide(node: fx.Node) -> Decision:
         return Decision(HOST)
     if not isinstance(op, torch._ops.OpOverload):
         return Decision(EAGER, "no ATen operator", by_design=False)
+    if randoms.is_description(node):
+        return Decision(EAGER, "what random numbers are to be like", by_design=True)
     if is_output_view(node):
         return Decision(EAGER, "a view of a result", by_design=True)
     rule = rules.find(op)
@@ -141,8 +121,6 @@ def decide(node: fx.Node) -> Decision:
             return Decision(EAGER, "writes into its argument", by_design=True)
         if _is_random(op):
             return Decision(EAGER, "random numbers come from torch's own generator", by_design=True)
-        if op in CHECKED:
-            return Decision(EAGER, "its indices are checked by eager torch", by_design=True)
         if not op._schema.returns:
             return Decision(EAGER, "has no result", by_design=True)
         if custom.kernel_of(node) is None:
@@ -150,7 +128,7 @@ def decide(node: fx.Node) -> Decision:
     tensors = [
         a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)
     ]
-    results = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if v is not None]
+    results = [v for v in _used(node) if v is not None]
     for t in [*tensors, *results]:
         if not isinstance(t, torch.Tensor):
             return Decision(EAGER, f"a value of type {type(t).__name__}")
@@ -165,6 +143,15 @@ def decide(node: fx.Node) -> Decision:
         if not symbols.known(size >= 0):
             return Decision(EAGER, f"the size {size} may be negative")
     return Decision(MAX)
+
+
+def _used(node: fx.Node) -> list[Any]:
+    """Return the values of a node that something takes, or all if nothing does."""
+    value = node.meta.get("val")
+    if not isinstance(value, (tuple, list)):
+        return [value]
+    taken = {n.args[1] for n in node.users if n.target is operator.getitem}
+    return [v for i, v in enumerate(value) if i in taken] or list(value)
 
 
 def _size_arguments(node: fx.Node) -> list[torch.SymInt]:
@@ -259,14 +246,14 @@ def _levels(gm: fx.GraphModule, decisions: dict[fx.Node, Decision]) -> dict[fx.N
         if n.target is operator.getitem:
             levels[n] = levels[n.args[0]]
             continue
-        if _has_effect(n):
+        if has_effect(n):
             level = max(level, last_effect)
         if _mutates(n):
             level = max(level, highest)
         if level % 2 != (kind == MAX):
             level += 1
         levels[n] = level
-        if _has_effect(n):
+        if has_effect(n):
             last_effect = level
         if _mutates(n):
             floor = level
@@ -274,18 +261,19 @@ def _levels(gm: fx.GraphModule, decisions: dict[fx.Node, Decision]) -> dict[fx.N
     return levels
 
 
-def _sources(nodes: Iterable[fx.Node]) -> dict[Any, fx.Node | tuple[fx.Node, int]]:
-    found: dict[Any, fx.Node | tuple[fx.Node, int]] = {}
+def copied(
+    nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]
+) -> fx.GraphModule:
+    """Return some nodes of a graph as one of their own, which returns a tuple of `outputs`."""
+    graph = fx.Graph()
+    env: dict[fx.Node, fx.Node] = {}
+    for a in inputs:
+        env[a] = graph.placeholder(a.name)
+        env[a].meta = a.meta
     for n in nodes:
-        value = n.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            if symbols.expr(value).is_Symbol:
-                found.setdefault(symbols.expr(value), n)
-        elif isinstance(value, torch.Tensor):
-            for d, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt) and symbols.expr(size).is_Symbol:
-                    found.setdefault(symbols.expr(size), (n, d))
-    return found
+        env[n] = graph.node_copy(n, env.__getitem__)
+    graph.output(tuple(env[n] for n in outputs))
+    return fx.GraphModule({}, graph)
 
 
 def _extract(plan: Plan, level: int) -> Island:
@@ -297,16 +285,8 @@ def _extract(plan: Plan, level: int) -> Island:
         for n in nodes
         if not isinstance(n.meta["val"], (tuple, list)) and any(u not in inside for u in n.users)
     ]
-    graph = fx.Graph()
-    env: dict[fx.Node, fx.Node] = {}
-    for a in inputs:
-        env[a] = graph.placeholder(a.name)
-        env[a].meta = a.meta
-    for n in nodes:
-        env[n] = graph.node_copy(n, env.__getitem__)
-    graph.output(tuple(env[n] for n in outputs))
-    gm = fx.GraphModule({}, graph)
-    sizes = [
+    gm = copied(nodes, inputs, outputs)
+    mentioned = [
         s
         for n in [*inputs, *nodes]
         for t in (n.meta["val"] if isinstance(n.meta["val"], (tuple, list)) else [n.meta["val"]])
@@ -314,9 +294,9 @@ def _extract(plan: Plan, level: int) -> Island:
     ]
     order = {n: i for i, n in enumerate(plan.gm.graph.nodes)}
     earlier = [n for n in order if n not in inside and plan.levels.get(n, level) < level]
-    sources = _sources(earlier)
+    found = sizes.sources(earlier)
     return Island(
-        gm, nodes, inputs, outputs, {s: sources[s] for s in symbols.free(sizes) if s in sources}
+        gm, nodes, inputs, outputs, {s: found[s] for s in symbols.free(mentioned) if s in found}
     )
 
 
@@ -341,9 +321,7 @@ def assemble(plan: Plan, call: Callable[[Island, int], Callable[..., Any]]) -> f
             args = [env[a] for a in island.inputs]
             for where in island.symbols.values():
                 if isinstance(where, tuple):
-                    args.append(
-                        graph.call_function(torch.ops.aten.sym_size.int, (env[where[0]], where[1]))
-                    )
+                    args.append(graph.call_function(aten.sym_size.int, (env[where[0]], where[1])))
                 else:
                     args.append(env[where])
             made = graph.call_function(call(island, level), tuple(args))
@@ -356,5 +334,5 @@ def assemble(plan: Plan, call: Callable[[Island, int], Callable[..., Any]]) -> f
     for n in source.nodes:
         if n.op == "output":
             graph.node_copy(n, env.__getitem__)
-    graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or _has_effect(n))
+    graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or has_effect(n))
     return fx.GraphModule(plan.gm, graph)

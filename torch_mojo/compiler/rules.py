@@ -141,6 +141,11 @@ def find(op: object) -> Rule | None:
     return _user.get(op) or _builtin.get(op)
 
 
+def is_users(op: object) -> bool:
+    """Return whether a user registered a lowering of `op`."""
+    return op in _user
+
+
 def lowered_ops() -> list[torch._ops.OpOverload]:
     """Return every overload that has a lowering."""
     load()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from torch_mojo.progress import slow
 
 if TYPE_CHECKING:
+    from max.driver import Buffer
     from max.engine import InferenceSession, Model
     from max.graph import Graph
 
@@ -35,27 +36,30 @@ def compile_graph(graph: Graph, nodes: int) -> Model:
         return session().load(graph)
 
 
-_models: dict[bytes, Model] = {}
+Execute = Callable[[list["Buffer"]], list["Buffer"]]
+
+# Each lives as long as an island that uses it: torch._dynamo.reset() lets go of all.
+_models: WeakValueDictionary[bytes, partial[list[Buffer]]] = WeakValueDictionary()
 
 
-def model_of(graph: Graph, nodes: int, extensions: Sequence[Path]) -> Model:
-    """Return the compiled graph, from an equal one of this process if there was one.
+def compiled(graph: Graph, nodes: int) -> Execute:
+    """Return what runs a graph, compiled now, or for an equal one that is in use in this process.
 
-    Hold `lock` while calling.
+    Hold `lock` while calling. Kernel packages are part of the graph by their paths, which tell their
+    content.
 
     Args:
         graph: the graph.
         nodes: how many operators it has, for the progress line.
-        extensions: the kernel packages it uses; as their content may change, such a graph is left
-            to MAX's own cache.
     """
-    if extensions:
-        return compile_graph(graph, nodes)
     from max import mlir
 
     code = io.BytesIO()  # the text would not do: it rounds constants to six digits
     mlir.Operation._CAPICreate(graph._module._CAPIPtr).write_bytecode(code)
     key = hashlib.sha256(code.getvalue()).digest()
-    if key not in _models:
-        _models[key] = compile_graph(graph, nodes)
-    return _models[key]
+    execute = _models.get(key)
+    if execute is None:
+        # MAX's own objects take no weak references, a partial does
+        execute = partial(compile_graph(graph, nodes)._execute_device_tensors)
+        _models[key] = execute
+    return execute

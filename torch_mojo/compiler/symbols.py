@@ -12,6 +12,8 @@ import sympy
 import torch
 from max.graph import Dim
 
+from torch_mojo.torch_private import known as known
+
 from ._private import (
     CleanDiv,
     FloorDiv,
@@ -19,7 +21,6 @@ from ._private import (
     Mod,
     PythonMod,
     PythonPrinter,
-    statically_known_true,
 )
 
 Size = int | torch.SymInt
@@ -39,11 +40,6 @@ def free(sizes: Iterable[Any]) -> list[sympy.Symbol]:
         if isinstance(size, torch.SymInt):
             found.update(dict.fromkeys(sorted(expr(size).free_symbols, key=str)))
     return list(found)
-
-
-def known(condition: bool | torch.SymBool) -> bool:
-    """Return whether `condition` is provable without a new guard."""
-    return condition if isinstance(condition, bool) else statically_known_true(condition)
 
 
 def static(size: Size) -> int | None:

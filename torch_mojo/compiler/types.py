@@ -9,6 +9,8 @@ from max.driver import CPU, Accelerator, Device, accelerator_count
 from max.dtype import DType
 from max.graph import DeviceRef
 
+from torch_mojo.devices import on_host
+
 from . import symbols
 
 DTYPES: dict[torch.dtype, DType] = {
@@ -29,12 +31,12 @@ HALF = (torch.float16, torch.bfloat16)
 
 def device_ref(device: torch.device) -> DeviceRef:
     """Return MAX's name of a torch device."""
-    return DeviceRef.CPU() if device.type == "cpu" else DeviceRef.GPU(device.index or 0)
+    return DeviceRef.CPU() if on_host(device) else DeviceRef.GPU(device.index or 0)
 
 
 def driver_device(device: torch.device) -> Device:
     """Return MAX's driver object of a torch device."""
-    return CPU() if device.type == "cpu" else Accelerator(device.index or 0)
+    return CPU() if on_host(device) else Accelerator(device.index or 0)
 
 
 def refuse_tensor(t: torch.Tensor) -> str | None:
@@ -43,7 +45,7 @@ def refuse_tensor(t: torch.Tensor) -> str | None:
         return f"layout {t.layout}"
     if t.dtype not in DTYPES:
         return f"dtype {t.dtype}"
-    if t.device.type not in ("cpu", "cuda"):
+    if not on_host(t.device) and t.device.type != "cuda":
         return f"device {t.device}"
     if t.device.type == "cuda" and (t.device.index or 0) >= accelerator_count():
         return f"device {t.device}, which MAX does not see"

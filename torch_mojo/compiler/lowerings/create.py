@@ -26,9 +26,19 @@ def full_like(ctx: Context, x: TensorValue, value: Any, **_: Any) -> TensorValue
     return broadcast(ctx.value(value, ctx.dtype), ctx.shape())
 
 
-@builtin(aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
+@builtin(
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.empty_permuted.default,
+    aten.empty_strided.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+)
 def zeros(ctx: Context, *_: Any, **__: Any) -> TensorValue:
-    """Fill with zeros."""
+    """Fill with zeros; what torch leaves undefined as well."""
     return broadcast(ctx.value(0, ctx.dtype), ctx.shape())
 
 

@@ -8,6 +8,8 @@ import torch
 from max.graph import TensorValue, ops
 from torch import fx
 
+from torch_mojo.devices import on_host
+
 from ..context import Context, broadcast, cast
 from ..rules import builtin
 from ..types import TORCH_DTYPES
@@ -20,7 +22,7 @@ def refuse_product(node: fx.Node) -> str | None:
     out = node.meta["val"]
     if not out.dtype.is_floating_point:
         return f"matrix products of {out.dtype}"
-    if out.device.type == "cpu":
+    if on_host(out.device):
         return "float16 matrix products on a CPU" if out.dtype == torch.float16 else None
     # MAX multiplies float32 in TF32 on NVIDIA GPUs without being asked.
     if out.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest":

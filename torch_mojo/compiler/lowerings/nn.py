@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from max.dtype import DType
 from max.graph import Dim, TensorValue, ops
 
-from ..context import Context, cast, reshape
+from ..context import Context, cast, constant, reshape
 from ..rules import builtin
 from . import math as m
 from .reduce import moments
@@ -20,7 +21,7 @@ def _shifted(x: TensorValue, dim: int) -> TensorValue:
     return m.minus(x, ops.reduction.max(x, dim))
 
 
-@builtin(aten._softmax.default, aten._safe_softmax.default)
+@builtin(aten._softmax.default)
 def softmax(
     ctx: Context, x: TensorValue, dim: int, half_to_float: bool = False, **_: Any
 ) -> TensorValue:
@@ -31,6 +32,17 @@ def softmax(
     dim %= x.rank
     e = m.exp(_shifted(wide, dim))
     return e / ops.sum(e, dim)
+
+
+@builtin(aten._safe_softmax.default)
+def safe_softmax(ctx: Context, x: TensorValue, dim: int, dtype: Any = None) -> TensorValue:
+    """Return softmax, and zeros where all along the dim is -inf."""
+    soft = softmax(ctx, x, dim)
+    seen = ops.cast(ops.logical_not(ops.equal(x, m.number(x, -m.INF))), DType.int32)
+    if x.rank:
+        seen = ops.reduction.max(seen, dim % x.rank)
+    none = ops.equal(seen, ops.cast(constant(0, torch.int8, x.device), DType.int32))
+    return ops.where(none, m.number(soft, 0.0), soft)
 
 
 @builtin(aten._log_softmax.default)

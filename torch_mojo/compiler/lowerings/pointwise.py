@@ -9,6 +9,8 @@ import torch
 from max.graph import TensorValue, ops
 from torch import fx
 
+from torch_mojo.devices import on_host
+
 from .._private import PROMOTION, elementwise_dtypes
 from ..context import Context, broadcast, cast
 from ..rules import builtin
@@ -259,7 +261,7 @@ def power(ctx: Context, x: Any, y: Any) -> TensorValue:
     if isinstance(y, (int, float)) and y in (-1, -2):
         return m.number(a, 1.0) / m.integer_power(a, -int(y))
     if isinstance(y, float) and abs(y) == 0.5:
-        if ctx.dtype == torch.float16 and ctx.result.device.type == "cpu":
+        if ctx.dtype == torch.float16 and on_host(ctx.result.device):
             # torch calls C's pow for this dtype alone, which drops the sign of -0.0 and -inf.
             edge = ops.logical_or(ops.is_inf(a), ops.equal(a, m.number(a, 0.0)))
             a = ops.where(edge, ops.abs(a), a)

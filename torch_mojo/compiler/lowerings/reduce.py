@@ -135,6 +135,8 @@ def position(largest: bool) -> Axis:
 
     def fn(x: TensorValue, axis: int) -> TensorValue:
         pick = ops.argmax if largest else ops.argmin
+        if x.shape[axis] == 1:  # MAX does not compile argmax of one element
+            return ops.broadcast_to(constant(0, torch.int64, x.device), x.shape)
         if not x.dtype.is_float():
             return pick(x, axis)
         nan = ops.cast(ops.is_nan(x), DType.int32)

@@ -32,6 +32,23 @@ def view(ctx: Context, x: TensorValue, *_: Any) -> TensorValue:
     return reshape(x, ctx.shape())
 
 
+def _refuse_as_strided(node: fx.Node) -> str | None:
+    x, out = node.args[0].meta["val"], node.meta["val"]
+    offset = _arg(node, 3, None)
+    same = x.dim() == out.dim() and all(
+        symbols.known(a == b)
+        for a, b in zip((*x.shape, *x.stride()), (*out.shape, *out.stride()), strict=True)
+    )
+    here = offset is None or symbols.known(offset == x.storage_offset())
+    return None if same and here else "a view by strides"
+
+
+@builtin(aten.as_strided.default, refuse=_refuse_as_strided, alias=True)
+def as_strided(ctx: Context, x: TensorValue, *_: Any) -> TensorValue:
+    """Return x, where its sizes and strides are those that are asked for."""
+    return x
+
+
 @builtin(aten.expand.default, alias=True)
 def expand(ctx: Context, x: TensorValue, *_: Any, **__: Any) -> TensorValue:
     """Repeat dims of size 1."""
