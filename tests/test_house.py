@@ -12,13 +12,18 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "torch_mojo"
 PYTHON = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "batching errors config dtypes progress torch_private",
+    "batching errors config devices dtypes progress torch_private",
     "jit",
     "dispatch",
+    "loader",
     "op library",
-    "functional",
+    "ahead",
+    "functional aten",
     "inline",
+    "device",
     "compiler",
+    "build own own_check",
+    "project wheel_report machine_report",
     "cli demo demo_report",
 ]
 
@@ -92,7 +97,8 @@ def test_environment_variables_stand_in_one_file() -> None:
         "config.py",
         "toolchain.py",
         "cache.py",
-    }  # the compiler's environment; XDG_CACHE_HOME
+        "shipped.py",
+    }  # the compiler's environment; XDG_CACHE_HOME; what a library is told while it is opened
     for path in PYTHON:
         if path.name not in allowed:
             assert "os.environ" not in path.read_text(), path
@@ -121,6 +127,13 @@ def test_no_path_of_one_machine() -> None:
             text = path.read_text(errors="ignore")
             for place in own:
                 assert f"{place}/" not in text, f"{path} names {place}"
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by these names, from many folders."""
+    names = [p.name for p in tracked() if p.suffix == ".py" and p.parts[len(ROOT.parts)] == "tests"]
+    shared = {n for n in names if names.count(n) > 1 and n not in ("conftest.py", "__init__.py")}
+    assert not shared
 
 
 def test_ruff_and_mypy() -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torch_mojo import functional
     from torch_mojo.compiler.explain import explain
     from torch_mojo.compiler.rules import lowering
+    from torch_mojo.device.register import register_device
     from torch_mojo.inline.kernel import kernel
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "kernel",
     "lowering",
     "mojo_op",
+    "register_device",
 ]
 
 
@@ -42,6 +44,10 @@ def __getattr__(name: str) -> Any:
         from torch_mojo.compiler.rules import lowering
 
         return lowering
+    if name == "register_device":
+        from torch_mojo.device.register import register_device
+
+        return register_device
     raise AttributeError(f"module 'torch_mojo' has no attribute {name!r}")
 
 
