@@ -136,6 +136,12 @@ def test_test_files_have_names_of_their_own() -> None:
     assert not shared
 
 
+def test_no_folder_takes_the_name_of_a_package() -> None:
+    """`import kernels` from the checkout must find the package of that name that transformers needs."""
+    for folder in (p for p in ROOT.iterdir() if p.is_dir() and p.name != "torch_mojo"):
+        assert not (folder / "__init__.py").exists() or folder.name == "benchmarks"
+
+
 def test_ruff_and_mypy() -> None:
     for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
         result = subprocess.run(

@@ -12,6 +12,7 @@ from torch_mojo.compiler import backend
 QUICK = {n for n, a in ARCHITECTURES.items() if a.quick}
 NAMES = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in ARCHITECTURES]
 TRAINED = [n for n, a in ARCHITECTURES.items() if a.trains]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def mark(values: tuple[torch.Tensor, ...], lengths: bool) -> None:
@@ -23,15 +24,16 @@ def mark(values: tuple[torch.Tensor, ...], lengths: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call")  # Mamba's own cached functions
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", NAMES)
-def test_values(name: str, compiles: Compiles) -> None:
+def test_values(name: str, device: str, compiles: Compiles) -> None:
     torch._dynamo.reset()
     architecture = ARCHITECTURES[name]
-    made = model(name).eval()
+    made = model(name).eval().to(device)
     compiled = torch.compile(made, backend=backend.max_backend, options={"fallback": "error"})
     with torch.no_grad():
         for batch, length in ((2, 6), (3, 9), (5, 7)):
-            given = architecture.inputs(batch, length)
+            given = tuple(t.to(device) for t in architecture.inputs(batch, length))
             wanted = made(*given)
             if (batch, length) == (2, 6):
                 mark(given, architecture.lengths)
@@ -40,15 +42,16 @@ def test_values(name: str, compiles: Compiles) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TRAINED)
-def test_training(name: str) -> None:
+def test_training(name: str, device: str) -> None:
     """Ten steps have eager's loss curve."""
     torch._dynamo.reset()
     architecture = ARCHITECTURES[name]
-    given = architecture.inputs(4, 8)
+    given = tuple(t.to(device) for t in architecture.inputs(4, 8))
     curves = []
     for compiling in (False, True):
-        made = model(name).train()
+        made = model(name).train().to(device)
         optimizer = torch.optim.SGD(made.parameters(), 0.05)
 
         def loss_of(*values: torch.Tensor, made: torch.nn.Module = made) -> torch.Tensor:

@@ -124,7 +124,7 @@ def kernels() -> Path:
     beside = Path(__file__).parents[2] / "kernels"  # a checkout that was not installed
     if (beside / "torch" / "router.mojo").is_file():
         return beside
-    return Path(str(importlib.resources.files("torch_mojo.kernels")))
+    return Path(str(importlib.resources.files("torch_mojo"))) / "kernels"
 
 
 def built_folder() -> Path:
