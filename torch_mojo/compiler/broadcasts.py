@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
-from max.graph import BufferType, TensorValue, ops
+from max.dtype import DType
+from max.graph import DeviceRef, TensorValue, ops
 from torch import fx
 
 from . import symbols
@@ -28,10 +30,12 @@ _VIEWS = {
 def settle(node: fx.Node, value: object) -> object:
     """Return the result of a node, put into memory first where MAX would broadcast it wrongly."""
     if isinstance(value, TensorValue) and value.rank and (_mixes_again(node) or _is_mixed(node)):
-        kind = BufferType(value.dtype, value.shape, value.device)
-        buffer = ops.buffer_create(kind)
-        ops.buffer_store(buffer, value)
-        return ops.buffer_load(buffer)
+        # Padding by nothing, under the kernel's own name: `ops.pad` would be removed as a copy, and a buffer stored and
+        # loaded crashes the graph compiler where two of them meet.
+        cpu = DeviceRef.CPU()
+        padding = ops.constant(np.zeros(2 * value.rank, np.int64), DType.int64, cpu)
+        operands = [value, padding, ops.constant(0, value.dtype, cpu)]
+        return ops.custom("mo.pad.constant", value.device, operands, [value.type])[0].tensor
     return value
 
 
