@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 import torch_mojo
-from benchmarks import bench_device, bench_inline, bench_islands, builtin, cold, cpu, gpu
+from benchmarks import (
+    bench_device,
+    bench_inline,
+    bench_islands,
+    bench_models,
+    builtin,
+    cold,
+    cpu,
+    gpu,
+)
 from benchmarks.timing import FULL, QUICK, Row, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,6 +35,7 @@ PARTS = {
     "inline": bench_inline.rows,
     "kernels": builtin.rows,
     "device": bench_device.rows,
+    "models": bench_models.rows,
 }
 
 
