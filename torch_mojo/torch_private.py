@@ -5,7 +5,7 @@ import ctypes
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -187,6 +187,39 @@ def is_structured(qualname: str) -> bool:
     """Tell whether torch makes an operator of its meta function and its `out` overload."""
     key = "CompositeExplicitAutogradNonFunctional"
     return torch._C._dispatch_has_kernel_for_dispatch_key(qualname, key)
+
+
+def decomposition(overload: torch._ops.OpOverload) -> Callable[..., Any]:
+    """Return what torch itself makes of an operator."""
+    from torch._decomp import decomposition_table
+
+    return decomposition_table[overload]
+
+
+def forms(
+    overload: torch._ops.OpOverload,
+) -> list[tuple[torch._ops.OpOverload, list[str]]]:
+    """Return the overloads that write what this one returns: into `out` arguments, by their names, or in place.
+
+    Their other arguments have the same names and types.
+    """
+    base = overload_name(overload).partition(".")[0]
+    wanted = [(a.name, str(a.real_type)) for a in overload._schema.arguments]
+    found = []
+    for packet in (base, f"{base}_"):
+        for name in getattr(getattr(torch.ops.aten, packet, None), "overloads", list)():
+            other = getattr(getattr(torch.ops.aten, packet), name)
+            given = [(a.name, str(a.real_type)) for a in other._schema.arguments if not a.is_out]
+            if other is not overload and given == wanted:
+                found.append((other, [a.name for a in other._schema.arguments if a.is_out]))
+    return found
+
+
+def resized_output(out: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Give an `out` argument a size, with torch's warning if it had another that was not empty."""
+    from torch._prims_common.wrappers import _maybe_resize_out
+
+    return _maybe_resize_out(out, torch.Size(shape))
 
 
 def with_conj(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch.host_guard import make_generator, make_guard, make_hooks
 from torch.host_memory import make_allocator, make_pinned_allocator
 from torch.host_products import product_boxed, product_unboxed
 from torch.host_reduce import amax_unboxed, any_all_unboxed, any_unboxed, argmax_unboxed
-from torch.host_reduce import reduce_boxed, sum_unboxed
+from torch.host_reduce import prod_unboxed, reduce_boxed, sum_unboxed
 from torch.host_rows import copy_boxed, copy_unboxed
 from torch.host_rows import new_boxed, new_unboxed, out_boxed, out_unboxed
 from torch.host_state import ALLOCATOR, COUNT, GENERATORS, GUARD, HOOKS, KEYSET, PINNED
@@ -82,6 +82,11 @@ def reduction(which: Int) -> Int:
         var f: def(
             functor: Int, keys: Int, source: Int, dim: Int, keep: Int, goal: Int
         ) thin abi("C") -> Int = any_unboxed
+        return address_of(f)
+    if which == 5:
+        var f: def(
+            functor: Int, keys: Int, source: Int, dim: Int, keep: Int, dtype: Int, goal: Int
+        ) thin abi("C") -> Int = prod_unboxed
         return address_of(f)
     var f: def(
         functor: Int, keys: Int, source: Int, goal: Int
@@ -154,22 +159,22 @@ def tm_host_kernel(library: Int, name: Int, which: Int, words: Int, count: Int) 
             functor: Int, keys: Int, grad: Int, input: Int, length: Int, text: Int, goal: Int
         ) thin abi("C") -> Int = gelu_backward_unboxed
         register(library, name, functor, address_of(boxed), address_of(unboxed))
-    elif which >= 8 and which <= 12:
+    elif which >= 8 and which <= 13:
         var boxed: Boxed = reduce_boxed
         register(library, name, functor, address_of(boxed), reduction(which - 8))
-    elif which == 13:
+    elif which == 14:
         var boxed: Boxed = product_boxed
         var unboxed: def(
             functor: Int, keys: Int, a0: Int, a1: Int, a2: Int, a3: Int, a4: Int, a5: Int
         ) thin abi("C") -> Int = product_unboxed
         register(library, name, functor, address_of(boxed), address_of(unboxed))
-    elif which == 14:
+    elif which == 15:
         var boxed: Boxed = plain_boxed
         var unboxed: def(
             result: Int, functor: Int, keys: Int, a0: Int, a1: Int, a2: Int, a3: Int, a4: Int
         ) thin abi("C") -> Int = plain_unboxed
         register(library, name, functor, address_of(boxed), address_of(unboxed))
-    elif which == 15:
+    elif which == 16:
         var boxed: Boxed = written_boxed
         var unboxed: def(
             functor: Int, keys: Int, a0: Int, a1: Int, a2: Int, a3: Int, a4: Int, a5: Int

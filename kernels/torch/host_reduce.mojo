@@ -229,7 +229,7 @@ def reduce(functor: Int, source: Int, goal: Int, dim_words: WordPtr, dims: Int, 
     var mask = 0
     for i in range(dims):
         var d = load(Int(dim_words), i)
-        d = d + rank if d < 0 else d
+        d = d + max(rank, 1) if d < 0 else d
         if d < 0 or d >= max(rank, 1) or mask >> d & 1 != 0:
             return False
         mask |= 1 << d
@@ -400,6 +400,16 @@ def any_unboxed(
     var cell = Int(stack_allocation[1, Int]())
     store(cell, 0, dim)
     run_reduction(functor, source, goal, cell, 1, keep, 0)
+    return goal
+
+
+def prod_unboxed(
+    functor: Int, keys: Int, source: Int, dim: Int, keep: Int, dtype: Int, goal: Int
+) abi("C") -> Int:
+    """(self, int dim, keepdim, dtype, out)."""
+    var cell = Int(stack_allocation[1, Int]())
+    store(cell, 0, dim)
+    run_reduction(functor, source, goal, cell, 1, keep, dtype)
     return goal
 
 

@@ -41,6 +41,7 @@ comptime MASKED = 4
 comptime ANYWHERE = 8  # all memory is the host's: copies
 
 comptime BOOL = 11  # c10::ScalarType
+comptime FILLS = 32  # its number is the result
 comptime MOST_RANK = 16
 comptime GRAIN = 32768
 comptime UNSUPPORTED = 1
@@ -187,6 +188,21 @@ def row_for(functor: Int, row: Int, dtype: Int) -> Int:
     return 0 if table == UNSUPPORTED else load(table, row)
 
 
+@always_inline
+def fits(number: Int, dtype: Int, real: Bool) -> Bool:
+    """Tells whether a tensor can be filled with a number as it is; torch refuses one that overflows."""
+    var whole = load(number, 1)
+    var bits = load(number, 0)
+    var value = Pointer(to=bits).unsafe_bitcast[Float64]()[]
+    if is_floating(dtype):
+        var most = 60000.0 if width_of(dtype) == 2 else Float64(Float32.MAX_FINITE)
+        return width_of(dtype) > 4 or not (abs(value) > most and abs(value) < Float64.MAX)
+    if real and Float64(whole) != value:
+        return False
+    var bytes = width_of(dtype)
+    return bytes == 8 or (whole >= 0 and whole >> (8 * bytes - 1) == 0)
+
+
 def attempt(functor: Int, given_arguments: WordPtr, goal: Int, row: Int) -> Bool:
     """Runs a call; returns False if it is none for a row.
 
@@ -251,7 +267,11 @@ def attempt(functor: Int, given_arguments: WordPtr, goal: Int, row: Int) -> Bool
         if kind == NUMBER:
             if not number_of(given, params + numbers * 16):
                 return False
-            if load(given, 0) & 0xFFFFFFFF == SCALAR_DOUBLE and not is_floating(dtype):
+            var real = load(given, 0) & 0xFFFFFFFF == SCALAR_DOUBLE
+            if flags & FILLS != 0:
+                if not fits(params + numbers * 16, dtype, real):
+                    return False
+            elif real and not is_floating(dtype):
                 return False
             numbers += 1
             continue

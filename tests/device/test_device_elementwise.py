@@ -133,3 +133,49 @@ def test_integers(dtype: torch.dtype) -> None:
         agree(function, a, b)
     agree(lambda a: ~a, a)
     agree(lambda a: a + 2.5, a, on_cpu=True)
+
+
+MIXED: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda i: i * i.float(),
+    lambda i: i - i.float()[0],
+    lambda i: i.half() - i.float()[0],
+    lambda i: i.float() > i,
+    lambda i: i.float().mul_(i),
+    lambda i: torch.where(i > 3, i, i.float()),
+    lambda i: torch.where(i > 3, 1.5, i),
+    lambda i: i.pow(i.float()),
+    lambda i: i & i.int(),
+    lambda i: i.logical_and(i.float()),
+    lambda i: i / i.int(),
+    lambda i: i % (i.float() + 1),
+    lambda i: i.sqrt(),
+    lambda i: 1 / (i + 1),
+    lambda i: (i > 3) + i.float(),
+    lambda i: (i > 3) * i.bfloat16(),
+    lambda i: i.mean(dtype=torch.float32),
+    lambda i: (i + 0.7).sum(0, dtype=torch.int64),
+    lambda i: (i + 0.7).prod(1, dtype=torch.int64),
+    lambda i: (i > 0).prod(1),
+    lambda i: i.t().argmax(),
+    lambda i: torch.ones(3, dtype=torch.bool, device=i.device),
+    lambda i: torch.ones(3, dtype=torch.int8, device=i.device),
+    lambda i: torch.full((3,), float("-inf"), dtype=torch.half, device=i.device),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(len(MIXED)))
+def test_tensors_of_several_dtypes(case: int) -> None:
+    agree(MIXED[case], torch.arange(12).reshape(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(300, torch.int8), (1e6, torch.half), (1e39, torch.float32), (float("nan"), torch.int64)],
+)
+def test_a_number_that_does_not_fit_fills_nothing(number: float, dtype: torch.dtype) -> None:
+    for device in ("cpu", "mojo"):
+        with pytest.raises(RuntimeError, match=r"^value cannot be converted to type"):
+            torch.full((3,), number, dtype=dtype, device=device)
+    with pytest.raises(RuntimeError, match="two devices"):
+        torch.ones(3, device="mojo") * torch.ones(3)

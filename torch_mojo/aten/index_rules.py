@@ -1,7 +1,7 @@
 """Decompositions of the operators that read and write at indices."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -171,7 +171,7 @@ def index_fill_tensor(
     return scattering.index_fill(*given).reshape(self.shape)
 
 
-class _Places(NamedTuple):
+class Places(NamedTuple):
     """What indices of several dimensions select: one index of the dimensions `first` to `end`, taken together.
 
     Attributes:
@@ -200,8 +200,12 @@ class _Places(NamedTuple):
         return [*shape[: self.first], *self.shape, *shape[self.end :]]
 
 
-def _places(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> _Places | None:
-    """Return what the indices select, or None if it is not for these kernels."""
+def places_of(
+    self: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    checked: Callable[..., torch.Tensor] = indexing.checked_index,
+) -> Places | None:
+    """Return what the indices select, or None if it is not for these kernels; `checked` is `indexing.checked_index`."""
     dims = [d for d, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
     if not given or not served(self, *given) or any(t.dtype not in INDICES for t in given):
@@ -210,20 +214,20 @@ def _places(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> _Plac
         given = list(torch.broadcast_tensors(*given))
     flat = None
     for n, (dim, index) in enumerate(zip(dims, given, strict=True)):
-        flat = indexing.checked_index(index.reshape(-1), self, dim, True, n, flat)
+        flat = checked(index.reshape(-1), self, dim, True, n, flat)
     assert flat is not None
     others = [d for d in range(self.dim()) if d not in dims]
     if dims[-1] - dims[0] == len(dims) - 1:
         order, first = list(range(self.dim())), dims[0]
     else:
         order, first = [*dims, *others], 0
-    return _Places(order, first, first + len(dims), flat, given[0].shape)
+    return Places(order, first, first + len(dims), flat, given[0].shape)
 
 
 @RULES.add(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
     """Return the elements that indices of several dimensions select together."""
-    chosen = _places(self, indices)
+    chosen = places_of(self, indices)
     if chosen is None:
         return NotImplemented
     ordered = self.permute(chosen.order)
@@ -241,7 +245,7 @@ def index_put(
     """Return self with values put or added where indices of several dimensions select together."""
     if values.dtype != self.dtype or not served(self, values):
         return NotImplemented
-    chosen = _places(self, indices)
+    chosen = places_of(self, indices)
     if chosen is None:
         return NotImplemented
     ordered = self.permute(chosen.order)

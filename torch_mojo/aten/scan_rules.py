@@ -13,17 +13,24 @@ RULES = Rules()
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-@RULES.add(aten.cumprod.default)
-def cumprod(self: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return running products."""
-    integral = not self.dtype.is_floating_point and not self.dtype.is_complex
-    wanted = dtype or (torch.int64 if integral else self.dtype)
-    if not served(self) or not in_range(dim, self) or wanted in (torch.bool, *_COMPLEX):
-        return NotImplemented
-    return scanning.cumprod(self.to(wanted), dim)
-
-
 _COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+
+
+def running(of: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a rule for running sums or products."""
+
+    def rule(self: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return running results, of integers in int64."""
+        integral = not self.dtype.is_floating_point and not self.dtype.is_complex
+        wanted = dtype or (torch.int64 if integral else self.dtype)
+        if not served(self) or not in_range(dim, self) or wanted in (torch.bool, *_COMPLEX):
+            return NotImplemented
+        return of(self.to(wanted), dim)
+
+    return rule
+
+
+RULES.add(aten.cumprod.default)(running(scanning.cumprod))
 
 
 @RULES.add(aten.logcumsumexp.default)

@@ -29,6 +29,38 @@ def composed(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return file
 
 
+def file_with_forms(overload: torch._ops.OpOverload, function: Callable[..., Any]) -> None:
+    """File a function as an operator, and what its `out` and in-place forms make of it."""
+    composed(torch_private.overload_name(overload))(function)
+    for other, outs in torch_private.forms(overload):
+        other_name = torch_private.overload_name(other)
+        if other_name in COMPOSED:
+            continue
+        if outs:
+            composed(other_name)(_into(function, outs))
+        elif not torch_private.is_structured(other.name()):
+            composed(other_name)(_in_place(function))
+
+
+def _into(function: Callable[..., Any], outs: list[str]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = [kwargs.pop(n) for n in outs]
+        made = function(*args, **kwargs)
+        made = made if isinstance(made, tuple) else (made,)
+        for out, result in zip(given, made, strict=True):
+            torch_private.resized_output(out, result.shape).copy_(result)
+        return given[0] if len(given) == 1 else tuple(given)
+
+    return run
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.copy_(function(self, *args, **kwargs))
+
+    return run
+
+
 def wide(t: Any) -> Any:
     """Return a tensor or None, halves as float32."""
     return t.float() if t is not None and t.dtype in HALVES else t
@@ -36,23 +68,35 @@ def wide(t: Any) -> Any:
 
 def register() -> None:
     """Register all of them, and every decomposition into `mojo_aten::*` kernels."""
-    from torch_mojo.device import attention, losses, statistics, training  # they file theirs
+    from torch_mojo.device import (
+        attention,
+        decomposed,
+        losses,
+        places,
+        ranges,
+        statistics,
+        training,
+    )
 
-    assert attention and losses and statistics and training
+    assert (
+        attention and losses and places and ranges and statistics and training
+    )  # they file theirs
+    decomposed.register()
+    for overload in DECOMPOSITIONS:
+        if _by_kernels(overload):
+            file_with_forms(overload, _ruled(overload))
     for name, function in COMPOSED.items():
         _library.impl(name, function, "PrivateUse1")
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         _library.impl("scaled_dot_product_attention", attention.attention, key)
-    for overload in DECOMPOSITIONS:
-        if _by_kernels(overload):
-            _library.impl(torch_private.overload_name(overload), _ruled(overload), "PrivateUse1")
 
 
 def _by_kernels(overload: torch._ops.OpOverload) -> bool:
     """Tell whether an operator is one that a backend implements, and none that the device has already."""
     name = torch_private.overload_name(overload)
     packet = name.partition(".")[0]
-    if packet in {row.name.partition(".")[0] for row in ROWS} or packet.startswith("as_strided"):
+    own = ("copy", *(row.name.partition(".")[0] for row in ROWS))
+    if packet in own or packet.startswith("as_strided"):
         return False
     return name not in COMPOSED and not torch_private.is_composite(overload)
 
@@ -63,10 +107,17 @@ def _ruled(overload: torch._ops.OpOverload) -> Callable[..., Any]:
 
 def by_rule(overload: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Run an operator by its decomposition, or on the CPU if that does not take the call."""
+    return attempt(overload, DECOMPOSITIONS[overload], *args, **kwargs)
+
+
+def attempt(
+    overload: torch._ops.OpOverload, rule: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run an operator by a rule, or on the CPU if the rule returns NotImplemented or its kernels are not built."""
     found = NotImplemented
     if not printing():
         try:
-            found = DECOMPOSITIONS[overload](*args, **kwargs)
+            found = rule(*args, **kwargs)
         except NotBuiltError:
             not_built(overload)
     return run_on_cpu(overload, *args, **kwargs) if found is NotImplemented else found

@@ -28,8 +28,8 @@ _CLASSES = (
 )
 EMPTY, EMPTY_STRIDED, PASS_ON, OUT_ROW, NEW_ROW, COPY, GELU, GELU_BACKWARD = range(8)
 TABLES, MISS, SLOW, LAZY = range(10, 14)  # words of the state
-SUM, AMAX, ARGMAX, ANY, ANY_ALL = range(8, 13)  # reductions, by their arguments
-PRODUCT, PLAIN, WRITTEN = 13, 14, 15  # the last two before torch's own kernel
+SUM, AMAX, ARGMAX, ANY, ANY_ALL, PROD = range(8, 14)  # reductions, by their arguments
+PRODUCT, PLAIN, WRITTEN = 14, 15, 16  # the last two before torch's own kernel
 
 
 def check_platform() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from torch_mojo import torch_private
 from torch_mojo.device import elementwise, fallback, native
-from torch_mojo.device.rows import BY_NAME, FLOAT, ROWS
+from torch_mojo.device.rows import BY_NAME, FLOAT, ROWS, Row
 from torch_mojo.dispatch import libtorch
 from torch_mojo.dispatch.pending import keep
 from torch_mojo.dtypes import short
@@ -15,12 +15,13 @@ from torch_mojo.errors import NotBuiltError
 
 aten = torch.ops.aten
 _TENSOR, _NUMBER, _OUT, _IGNORED, _BOTH, _BOUND = range(1, 7)
-_FLOATS, _TEST, _MASKED, _ANYWHERE, _MIXED = 1, 2, 4, 8, 16
+_FLOATS, _TEST, _MASKED, _ANYWHERE, _MIXED, _FILLS = 1, 2, 4, 8, 16, 32
 _DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool),
     *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
 )
 _UNSUPPORTED = 1
+_CPU = torch.device("cpu")
 _SCALAR_TAGS = {0: "double", 1: "int", 3: "complex", 4: "bool"}
 
 # Operators that are made of a row by another name.
@@ -75,7 +76,7 @@ def register() -> None:
     for name, row_name in _NEW.items():
         _register(name, row_name, native.NEW_ROW)
     for name, row_name in _IN_PLACE.items():
-        _register(name, row_name, native.OUT_ROW)
+        _register(name, row_name, native.OUT_ROW, flags=_FILLS * (row_name == "_fill"))
     _register_reductions()
     for name in ("mm.out", "addmm.out"):
         _register(name, None, native.PRODUCT)
@@ -121,7 +122,8 @@ def _register(
         BY_NAME[other] if other else 0,
         *inner,
     )
-    _operators.append((overload, kinds))
+    plain = row_name is not None and not flags & _ANYWHERE
+    _operators.append((overload, kinds, ROWS[number] if plain else None))
     native.implement(f"aten::{name}", which, words)
 
 
@@ -159,6 +161,7 @@ _REDUCE = {
     native.AMAX: [("amax.out", 2, False), ("amin.out", 3, False)],
     native.ARGMAX: [("argmax.out", 6, False), ("argmin.out", 7, False)],
     native.ANY: [("any.out", 4, False), ("all.out", 5, False)],
+    native.PROD: [("prod.int_out", 1, False)],
     native.ANY_ALL: [("any.all_out", 4, False), ("all.all_out", 5, False)],
 }
 
@@ -170,7 +173,7 @@ def _register_reductions() -> None:
             assert overload is not None
             count = len(overload._schema.arguments)
             words = (len(_operators), count, operation, int(mean))
-            _operators.append((overload, None))
+            _operators.append((overload, None, None))
             native.implement(f"aten::{name}", which, words)
 
 
@@ -255,20 +258,85 @@ def _note(overload: Any, values: list[Any]) -> None:
         fallback.not_built(overload)
 
 
+def _alike(row: Row, overload: Any, values: list[Any]) -> list[Any] | None:
+    """Return a call's arguments with inputs of one dtype on the device, or None if they are that or cannot be."""
+    arguments = overload._schema.arguments
+    places = [
+        i
+        for i, (a, v) in enumerate(zip(arguments, values, strict=False))
+        if isinstance(v, torch.Tensor) and not a.is_out
+    ]
+    tensors = [values[i] for i in places]
+    device = next((t.device for t in tensors if t.device != _CPU), _CPU)
+    if any(t.device != device and t.dim() > 0 for t in tensors):
+        return None
+    inputs = places[1:] if row.masked else places
+    if not 1 <= len(inputs) <= 2:
+        return None
+    dtype = torch.result_type(values[inputs[0]], values[inputs[-1]])
+    out = values[-1] if arguments[len(values) - 1].is_out else None
+    if row.kind == FLOAT and not dtype.is_floating_point and out is not None:
+        dtype = out.dtype if out.dtype.is_floating_point else dtype
+    if dtype not in _DTYPES:
+        return None
+    made = [v.to(device) if i in places else v for i, v in enumerate(values)]
+    for i in inputs:
+        made[i] = made[i].to(dtype)
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    resized = out is not None and out.shape != shape
+    if out is not None and resized:
+        torch_private.resized_output(out, shape)
+    return made if resized or any(a is not b for a, b in zip(made, values, strict=True)) else None
+
+
+def _reduced_again(overload: Any, values: list[Any]) -> bool:
+    """Reduce a copy that the native side takes: in the dtype that is asked for, or with its elements in order."""
+    self, dtype = values[0], values[-2]
+    wanted = dtype if isinstance(dtype, torch.dtype) and dtype in _DTYPES else self.dtype
+    ordered = self.is_contiguous() or "arg" not in overload.name()
+    dims, keep = (values[1], values[2]) if len(values) > 3 else (None, False)
+    shape = torch.empty(self.shape, device="meta").sum(dims, keep).shape
+    resized = values[-1].shape != shape
+    if self.dtype not in _DTYPES or (wanted == self.dtype and ordered and not resized):
+        return False
+    if resized:
+        torch_private.resized_output(values[-1], shape)
+    copy = self.to(wanted).contiguous()
+    _call(overload, [copy, *values[1:]])
+    return True
+
+
+def _call(overload: Any, values: list[Any]) -> Any:
+    named = {a.name: v for a, v in zip(overload._schema.arguments, values, strict=False)}
+    positional = [named.pop(a.name) for a in overload._schema.arguments if not a.kwarg_only]
+    return overload(*positional, **named)
+
+
+def _again(row: Row | None, overload: Any, values: list[Any]) -> Any:
+    """Call an operator with arguments that its row takes, or return NotImplemented."""
+    given = None if row is None else _alike(row, overload, values)
+    if given is None:
+        return NotImplemented
+    return _call(overload, given)
+
+
 def _slow(functor: int, arguments: Any, result: int | None) -> int:
     try:
         words = (ctypes.c_int64 * 8).from_address(functor)
-        overload, kinds = _operators[words[2]]
+        overload, kinds, row = _operators[words[2]]
         if kinds is None:
             reduced = _of_reduction(overload, arguments)
             _note(overload, reduced)
-            fallback.run_slow(overload, reduced)
+            if not _reduced_again(overload, reduced):
+                fallback.run_slow(overload, reduced)
             return 0
         values: list[Any] = [_argument(arguments[i], kind) for i, kind in enumerate(kinds)]
         if overload._schema.arguments[len(kinds) - 1].name == "approximate":
             values.insert(len(kinds) - 1, "tanh" if result == words[7] else "none")
         _note(overload, values)
-        made = fallback.run_slow(overload, values)
+        made = _again(row, overload, values)
+        if made is NotImplemented:
+            made = fallback.run_slow(overload, values)
         if result and _OUT not in kinds and _BOTH not in kinds:
             ctypes.c_int64.from_address(result).value = torch_private.handle_of_tensor(made)
         return 0

@@ -87,15 +87,19 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     served = self.dtype in _FLOATS and dtype in (None, self.dtype) and self.numel() > 0
-    if not served or isinstance(ord, complex) or ord not in (1, 2, math.inf, -math.inf):
+    if not served or isinstance(ord, complex):
         return run_on_cpu(aten.linalg_vector_norm.default, self, ord, dim, keepdim, dtype=dtype)
     x, dims = wide(self), _dims(self, dim)
     if ord == 2:
         found = aten.sum.dim_IntList(x * x, dims, keepdim).sqrt()
     elif ord == 1:
         found = aten.sum.dim_IntList(x.abs(), dims, keepdim)
-    else:
+    elif ord == 0:
+        found = aten.sum.dim_IntList(x.ne(0), dims, keepdim)
+    elif math.isinf(ord):
         found = (aten.amax if ord > 0 else aten.amin).default(x.abs(), dims, keepdim)
+    else:
+        found = aten.sum.dim_IntList(x.abs().pow(ord), dims, keepdim).pow(1 / ord)
     return found.to(self.dtype)
 
 

@@ -1,47 +1,18 @@
 """Fused optimizers and the negative log likelihood of the device: Python around kernels/torch/training.mojo."""
 
 import ctypes
-import functools
 import math
 from typing import Any
 
 import torch
 
 from torch_mojo.device.composed import composed
-from torch_mojo.device.fallback import not_built, run_on_cpu
-from torch_mojo.errors import NotBuiltError
-from torch_mojo.jit import toolchain
-from torch_mojo.jit.build import Job, build
-from torch_mojo.jit.cache import cache
+from torch_mojo.device.fallback import run_on_cpu
+from torch_mojo.device.libraries import opened, words
 
 aten = torch.ops.aten
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # as in training.mojo
 _NONE = 0  # a loss that is not reduced
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the library of kernels/torch/training.mojo, built on first use, once per installation."""
-    text = (toolchain.kernels() / "torch" / "training.mojo").read_text()
-    built = build(Job("optimizers and losses", text, extra=(torch.__version__,)), cache()).library
-    toolchain.load_runtime()
-    opened = ctypes.CDLL(str(built))
-    for name in ("tm_nll", "tm_nll_backward"):
-        getattr(opened, name).restype = ctypes.c_int64
-    return opened
-
-
-def _opened(op: torch._ops.OpOverload) -> ctypes.CDLL | None:
-    """Return the library, or None if it is not built and must not be."""
-    try:
-        return library()
-    except NotBuiltError:
-        not_built(op)
-        return None
-
-
-def _words(*words: int) -> Any:
-    return (ctypes.c_int64 * len(words))(*words)
 
 
 # fused optimizers
@@ -69,7 +40,7 @@ def _adam(op: torch._ops.OpOverload, decoupled: bool, *lists: Any, **given: Any)
     given["lr"] = given["lr"].item() if isinstance(given["lr"], torch.Tensor) else given["lr"]
     amsgrad = given["amsgrad"]
     groups = [params, grads, means, squares, *([largest] if amsgrad else [])]
-    native = _opened(op)
+    native = opened("training", op)
     if native is None or not all(_alike(list(each)) for each in zip(*groups, strict=True)):
         return run_on_cpu(op, *lists, **given)
     if given["found_inf"] is not None and given["found_inf"].item() == 1:
@@ -85,7 +56,7 @@ def _adam(op: torch._ops.OpOverload, decoupled: bool, *lists: Any, **given: Any)
             *(lr / (1 - beta1**step), math.sqrt(1 - beta2**step)),
         )
         native.tm_adam(
-            _words(
+            words(
                 *(_DTYPES.index(param.dtype), param.numel(), ctypes.addressof(numbers)),
                 *(t.data_ptr() for t in (param, grads[i], means[i], squares[i])),
                 largest[i].data_ptr() if amsgrad else 0,
@@ -119,7 +90,7 @@ def _fused_sgd(
     given["lr"] = given["lr"].item() if isinstance(given["lr"], torch.Tensor) else given["lr"]
     op = aten._fused_sgd_.default
     groups = [params, grads, *([momenta] if momenta else [])]
-    native = _opened(op)
+    native = opened("training", op)
     if native is None or not all(_alike(list(each)) for each in zip(*groups, strict=True)):
         given |= {"grad_scale": grad_scale, "found_inf": found_inf}
         return run_on_cpu(op, params, grads, momenta, **given)
@@ -129,7 +100,7 @@ def _fused_sgd(
     numbers = (ctypes.c_double * 5)(_scale(grad_scale), *(given[n] for n in names))
     for i, param in enumerate(params):
         native.tm_sgd(
-            _words(
+            words(
                 *(_DTYPES.index(param.dtype), param.numel(), ctypes.addressof(numbers)),
                 *(param.data_ptr(), grads[i].data_ptr(), momenta[i].data_ptr() if momenta else 0),
                 *(0, given["is_first_step"], given["nesterov"], given["maximize"]),
@@ -162,8 +133,8 @@ def _nll_words(
     return [*sizes, math.prod(input.shape[2:]), *addresses, *([0] * (2 - len(kept)))], kept
 
 
-def _run_nll(function: Any, dtype: torch.dtype, target: torch.Tensor, *words: int) -> None:
-    wrong = function(_words(_DTYPES.index(dtype), *words))
+def _run_nll(function: Any, dtype: torch.dtype, target: torch.Tensor, *rest: int) -> None:
+    wrong = function(words(_DTYPES.index(dtype), *rest))
     if wrong >= 0:
         raise IndexError(f"Target {target.reshape(-1)[wrong].item()} is out of bounds.")
 
@@ -177,7 +148,7 @@ def _nll_forward(
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     op = aten.nll_loss_forward.default if self.dim() < 3 else aten.nll_loss2d_forward.default
-    given, native = _nll_words(self, target, weight), _opened(op)
+    given, native = _nll_words(self, target, weight), opened("training", op)
     if given is None or native is None:
         return run_on_cpu(op, self, target, weight, reduction, ignore_index)
     (batch, classes, rest, targets, weights), kept = given
@@ -205,7 +176,7 @@ def _nll_backward(
     total_weight: torch.Tensor,
 ) -> torch.Tensor:
     op = aten.nll_loss_backward.default if self.dim() < 3 else aten.nll_loss2d_backward.default
-    given, native = _nll_words(self, target, weight), _opened(op)
+    given, native = _nll_words(self, target, weight), opened("training", op)
     if given is None or native is None or grad_output.dtype != self.dtype:
         numbers = (reduction, ignore_index, total_weight)
         return run_on_cpu(op, grad_output, self, target, weight, *numbers)

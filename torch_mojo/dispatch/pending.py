@@ -12,7 +12,8 @@ _messages: collections.deque[object] = collections.deque(maxlen=1024)
 
 def keep(error: BaseException) -> int:
     """Store an exception for the caller; return its text's address, marked as a message."""
-    text = str(error) if isinstance(error, MojoError) else f"{type(error).__name__}: {error}"
+    own = isinstance(error, MojoError) or type(error) is RuntimeError
+    text = str(error) if own else f"{type(error).__name__}: {error}"
     buffer = ctypes.create_string_buffer(text.encode())
     _messages.append(buffer)
     _local.pending = (text, error)
