@@ -181,9 +181,10 @@ class ShippedOp(Registers):
             raise MojoError(
                 f"[{qualname}] torch took no kernel of {library}; the lines above say why."
             )
-        self._autograd = torch_private.make_autograd(self.overload, self.autograd_info)
+        self._autograd = torch_private.make_short_autograd(self.overload, self.autograd_info)
         if any(a.base == "Tensor" for a in arguments.args):
-            torch_private.trace_in_python(self._registrations, qualname, self._autograd)
+            traced = torch_private.make_autograd(self.overload, self.autograd_info)
+            torch_private.trace_in_python(self._registrations, qualname, traced)
             gate = ctypes.cast(getattr(native.opened, f"tm_gate_{self._index}"), ctypes.c_void_p)
             _handles.append(libtorch.implement(qualname, "Autograd", gate.value or 0))
         native.operators[self._index] = self

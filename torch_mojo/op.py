@@ -38,6 +38,7 @@ class MojoOp(loader.Registers):
 
     is_inline = False  # whether its text is another one for each key
     autograd_impl: Callable[..., Any]
+    short_autograd: Callable[..., Any]
 
     def __init__(
         self,

@@ -57,6 +57,52 @@ def make_autograd(overload: torch._ops.OpOverload, info: AutogradInfo) -> Callab
     return functools.partial(impl, anything)
 
 
+def make_short_autograd(
+    overload: torch._ops.OpOverload, info: AutogradInfo
+) -> Callable[..., object]:
+    """Return the same for calls that give all arguments in order: it takes two thirds of the time.
+
+    Operators with lists of tensors, or with arguments that have to be named, get torch's own.
+    """
+    schema = overload._schema
+    lists = any("List[Tensor]" in str(a.type) for a in (*schema.arguments, *schema.returns))
+    lists = lists or any("Optional[Tensor]]" in str(a.type) for a in schema.arguments)
+    if lists or any(a.kwarg_only or a.is_out for a in schema.arguments):
+        return make_autograd(overload, info)
+    below, call = torch._C._AutoDispatchBelowAutograd, entry(overload)
+
+    class Short(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            with below():
+                result = call(*args)
+                if info._setup_context_fn:
+                    info._setup_context_fn(ctx=ctx, inputs=args, output=result)
+                return result
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            if info._backward_fn is None:
+                raise RuntimeError(
+                    f"Trying to backward through {overload} but no autograd formula was registered. "
+                    "Please use register_autograd to add one."
+                )
+            return info._backward_fn(ctx, *grads)
+
+    Short.__name__ = Short.__qualname__ = (
+        f"GeneratedBackwardFor_{overload.namespace}_{overload._opname}"
+    )
+    apply, wanted = Short.apply, torch._C._any_requires_grad
+
+    def run(*args: Any) -> Any:
+        if torch.is_grad_enabled() and wanted(*args):
+            return apply(*args)
+        with below():
+            return call(*args)
+
+    return run
+
+
 def parse_schema(text: str) -> Any:
     """Return the parts of a schema text."""
     return torch._C.parse_schema(text)

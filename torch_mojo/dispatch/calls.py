@@ -120,7 +120,7 @@ class Calls:
         """Run a call that needs autograd, or that is no plain one, through torch's Python machinery."""
         values = stacks.read(self.arguments, stack, steal=True)
         args, kwargs = stacks.as_call(self.arguments, values)
-        result = self._op.autograd_impl(*args, **kwargs)
+        result = self._op.short_autograd(*args, **kwargs)
         made = _as_list(result)
         stacks.write_tensors(stack, made)
 

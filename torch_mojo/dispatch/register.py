@@ -28,6 +28,7 @@ class Declared(Protocol):
     body: Callable[..., Any]
     overload: Any
     autograd_impl: Callable[..., Any]
+    short_autograd: Callable[..., Any]  # of calls that give all arguments
     autograd_info: torch_private.AutogradInfo
 
     def kernel_for(
@@ -76,6 +77,7 @@ def define(op: Declared, tags: Sequence[torch.Tag] = ()) -> None:
             mutated = [a.name for a in op.arguments.args if a.mutated]
             torch_private.bump_versions(library, op.overload, mutated)
         op.autograd_impl = torch_private.make_autograd(op.overload, op.autograd_info)
+        op.short_autograd = torch_private.make_short_autograd(op.overload, op.autograd_info)
         torch_private.trace_in_python(library, op.qualname, op.autograd_impl)
         _operators[op.qualname] = op
         if op.qualname in _slots:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from torch_mojo.functional.builtin import kernel
+from torch_mojo.functional.builtin import kernel, summed_to
 
 _POINTWISE = (torch.Tag.pointwise,)
 
@@ -78,10 +78,10 @@ def _gelu_gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     found: list[torch.Tensor | None] = [None, None]
     if ctx.needs_input_grad[0]:
         value = gelu_backward(grad, x, approximate=ctx.approximate)
-        found[0] = value.sum_to_size(grad_output.shape).to(grad_output.dtype)
+        found[0] = summed_to(value, grad_output)
     if ctx.needs_input_grad[1]:
         value = gelu_double_backward(grad * grad_output, x, approximate=ctx.approximate)
-        found[1] = value.sum_to_size(x.shape).to(x.dtype)
+        found[1] = summed_to(value, x)
     return tuple(found)
 
 
@@ -138,10 +138,7 @@ def _save_silu_mul(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> N
 def _silu_mul_gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     gate, up = ctx.saved_tensors
     grad_gate, grad_up = silu_mul_backward(grad, gate, up)
-    return (
-        grad_gate.sum_to_size(gate.shape).to(gate.dtype),
-        grad_up.sum_to_size(up.shape).to(up.dtype),
-    )
+    return summed_to(grad_gate, gate), summed_to(grad_up, up)
 
 
 silu_mul.register_autograd(_silu_mul_gradients, setup_context=_save_silu_mul)

@@ -25,6 +25,12 @@ _functions: dict[str, list["Function[..., Any]"]] = {}  # by operator: one for e
 _lock = threading.RLock()
 
 
+def summed_to(grad: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a gradient in the shape and dtype of the argument that was broadcast."""
+    grad = grad if grad.shape == like.shape else grad.sum_to_size(like.shape)
+    return grad if grad.dtype == like.dtype else grad.to(like.dtype)
+
+
 class Function(Generic[P, R]):
     """A built-in function.
 

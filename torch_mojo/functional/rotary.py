@@ -6,7 +6,7 @@ import torch
 
 from torch_mojo.batching import batch_first
 from torch_mojo.dtypes import accumulated
-from torch_mojo.functional.builtin import kernel
+from torch_mojo.functional.builtin import kernel, summed_to
 
 _BACKWARD = "rotary_embedding_backward"
 
@@ -93,7 +93,7 @@ def _summed(product: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if like.shape[-1] != product.shape[-1]:
         first, second = product.chunk(2, dim=-1)
         product = first + second
-    return product.sum_to_size(like.shape).to(like.dtype)
+    return summed_to(product, like)
 
 
 def _save(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
