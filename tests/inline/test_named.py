@@ -372,3 +372,43 @@ def test_as_an_operator(device: str) -> None:
     torch.testing.assert_close(x.grad, 6 * x.detach())
     batched = torch.vmap(lambda v: op(v, 2.0), in_dims=1, out_dims=1)(x.detach())
     torch.testing.assert_close(batched, 2 * x.detach() ** 2)
+
+
+def test_a_second_call_does_not_ask_for_shapes(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The router makes the outputs by itself: Python would take ten times as long as the call."""
+    from torch_mojo.inline.listed import Listed
+    from torch_mojo.inline.shapes import Shapes
+
+    asked = []
+    for way in (Shapes, Listed):
+        real = way.allocations
+
+        def counted(self: Any, *args: Any, _real: Any = real, **kwargs: Any) -> Any:
+            asked.append(self.label)
+            return _real(self, *args, **kwargs)
+
+        monkeypatch.setattr(way, "allocations", counted)
+    body = "y[thread_position_in_grid.x] = x[thread_position_in_grid.x] + 1"
+    named = torch_mojo.kernel(
+        "asked", source=body, inputs={"x": "T[n]"}, outputs={"y": "T[n]"}, grid="n"
+    )
+    listed = torch_mojo.kernel("asked", ["x"], ["y"], body)
+
+    def call(n: int) -> None:
+        x = torch.arange(n, dtype=torch.float32, device=device)
+        (other,) = listed(
+            inputs=[x],
+            grid=(n, 1, 1),
+            threadgroup=(1, 1, 1),
+            output_shapes=[x.shape],
+            output_dtypes=[x.dtype],
+        )
+        assert torch.equal(named(x), x + 1) and torch.equal(other, x + 1)
+
+    call(5)
+    asked.clear()
+    for n in (5, 7, 64):
+        call(n)
+    assert not asked
