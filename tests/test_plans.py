@@ -82,7 +82,32 @@ def layout(x: torch.Tensor, y: torch.Tensor, k: int) -> torch.Tensor:
     return torch.zeros_like(x) if x.is_contiguous() else x.new_ones(min(x.shape[0], 5), x.stride(0))
 
 
-BODIES = [pad, matmul, broadcast, branch, strided, layout]
+def _rows(n: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(n, 2, dtype=like.dtype) if n < 4 else _rows(n - 4, like)
+
+
+def helped(x: torch.Tensor, y: torch.Tensor, k: int) -> torch.Tensor:
+    def rows(n: int) -> torch.Tensor:
+        return _rows(n, x)
+
+    return rows(k)
+
+
+def _maker(columns: int) -> Callable[[int], torch.Tensor]:
+    def make(rows: int) -> torch.Tensor:
+        return torch.empty(rows, columns)
+
+    return make
+
+
+_make = _maker(3)
+
+
+def enclosed(x: torch.Tensor, y: torch.Tensor, k: int) -> torch.Tensor:
+    return _make(x.shape[0] + k)
+
+
+BODIES = [pad, matmul, broadcast, branch, strided, layout, helped, enclosed]
 SIZES = [
     ((2, 3), (3, 4), 1),
     ((6, 3), (3, 1), 5),

@@ -1,5 +1,6 @@
 """Stand-ins for tensors and for torch itself, under which a declaration's body is traced."""
 
+import contextlib
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -277,25 +278,45 @@ class _Torch(types.ModuleType):
 _TORCH = _Torch("torch")
 
 
-def under_trace(function: types.FunctionType) -> types.FunctionType:
-    """Return the function with `torch` replaced wherever it is a global or a closure variable."""
-    names = {n: _TORCH for n, v in function.__globals__.items() if v is torch}
-    cells = function.__closure__
-    if cells is not None:
-        cells = tuple(types.CellType(_TORCH) if _content(c) is torch else c for c in cells)
+def under_trace(
+    function: types.FunctionType, known: dict[int, types.FunctionType] | None = None
+) -> types.FunctionType:
+    """Return the function with `torch` replaced where it is a global or a closure variable, in what it calls as well.
+
+    Of what it calls, the plain functions that it names are followed; a method sees torch itself.
+    """
+    known = {} if known is None else known
+    if id(function) in known:
+        return known[id(function)]
+    seen = dict(function.__globals__)
+    cells = function.__closure__ and tuple(types.CellType() for _ in function.__closure__)
     traced = types.FunctionType(
-        function.__code__,
-        function.__globals__ | names,
-        function.__name__,
-        function.__defaults__,
-        cells,
+        function.__code__, seen, function.__name__, function.__defaults__, cells
     )
     traced.__kwdefaults__ = function.__kwdefaults__
+    known[id(function)] = traced
+
+    def replaced(value: Any) -> Any:
+        if value is torch:
+            return _TORCH
+        followed = isinstance(value, types.FunctionType) and _uses_torch(value)
+        return under_trace(value, known) if followed else value
+
+    seen |= {n: replaced(seen[n]) for n in _names(function.__code__) if n in seen}
+    for cell, own in zip(cells or (), function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # empty
+            cell.cell_contents = replaced(own.cell_contents)
     return traced
 
 
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
+def _names(code: types.CodeType) -> set[str]:
+    """Return the globals that a function names, or functions inside it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _uses_torch(function: types.FunctionType) -> bool:
+    """Tell whether a function is one of torch's users rather than of torch."""
+    return not function.__module__.startswith("torch.") and any(
+        value is torch for value in function.__globals__.values()
+    )
