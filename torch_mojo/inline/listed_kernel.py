@@ -1,7 +1,7 @@
 """An inline kernel that is told shapes, dtypes and grid in each call."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch_mojo.inline.tuning import Tuning
 from torch_mojo.op import original
 
 Template = Sequence[tuple[str, bool | int | torch.dtype]]
-Call = tuple[InlineOp, tuple[int, ...], Any]
+Meaning = tuple[InlineOp, tuple[int, ...], Any]  # operator, sizes and code of a call
+Call = tuple[InlineOp, Callable[..., Any], bool, tuple[int, ...], Any]  # and what is called
 REMEMBERED = 1024  # calls of one kernel
 GRID_LIMITS = (2**62, 2**31, 2**31)
 THREADGROUP_LIMITS = (2**16, 2**16, 2**16)
@@ -117,34 +118,35 @@ class ListedKernel:
             made = op.overload(*args)
             return [made] if isinstance(made, torch.Tensor) else list(made)
         key = (
-            type(init_value),
-            grid,
-            threadgroup,
-            *map(type, inputs),
-            *output_shapes,
-            *output_dtypes,
-            *template,
+            *(grid, threadgroup, type(init_value), *map(type, inputs)),
+            *(*output_shapes, *output_dtypes, *template),
         )
         try:
-            op, sizes, code = self._calls[key]
+            op, entry, plain, sizes, code = self._calls[key]
         except (KeyError, TypeError):
             op, sizes, code = self._resolve(
                 inputs, grid, threadgroup, output_shapes, output_dtypes, template, init_value
             )
-            self._remember(key, template, (op, sizes, code))
-        args = [*inputs, sizes, code]
-        if init_value is not None or op.declaration.has_device:
-            args += self._ends(op, init_value, device)
-        if verbose:
-            op.verbose = True
+            entry, plain = op.entry, init_value is None and not op.declaration.has_device
+            self._remember(key, template, (op, entry, plain, sizes, code))
         try:
-            made = op.entry(*args)
+            if plain and not verbose:
+                made = entry(*inputs, sizes, code)
+            else:
+                made = self._call(
+                    op, verbose, *inputs, sizes, code, *self._ends(op, init_value, device)
+                )
         except RuntimeError as e:
             raise original(e) from None
+        return list(made) if made.__class__ is tuple else [made]
+
+    @staticmethod
+    def _call(op: InlineOp, verbose: bool, *args: Any) -> Any:
+        op.verbose = verbose
+        try:
+            return op.entry(*args)
         finally:
-            if verbose:
-                op.verbose = False
-        return [made] if isinstance(made, torch.Tensor) else list(made)
+            op.verbose = False
 
     @staticmethod
     def _ends(
@@ -229,7 +231,7 @@ class ListedKernel:
         output_dtypes: Sequence[torch.dtype],
         template: Template,
         init_value: float | None,
-    ) -> Call:
+    ) -> Meaning:
         """Return what a call means."""
         for what, value in (("grid", grid), ("threadgroup", threadgroup)):
             if not isinstance(value, Sequence) or len(value) != 3:
