@@ -176,7 +176,8 @@ class Logits(nn.Module):
 def gpt2(cuda: bool) -> nn.Module:
     """Return GPT-2 in its smallest published size, or a tenth of it."""
     size = {} if cuda else {"n_embd": 256, "n_layer": 4, "n_head": 8, "vocab_size": 2048}
-    return Logits("GPT2LMHeadModel", "logits", use_cache=False, **size)
+    no_marks = {"bos_token_id": None, "eos_token_id": None}  # theirs lie behind a small vocabulary
+    return Logits("GPT2LMHeadModel", "logits", use_cache=False, **no_marks, **size)
 
 
 def encoder(kind: str, cuda: bool, **config: Any) -> nn.Module:
@@ -218,7 +219,7 @@ def make(name: str, device: str) -> Measured:
     cuda = device == "cuda"
     dtype = torch.bfloat16 if cuda else torch.float32
     with torch.device(device):
-        if name.startswith("llama"):
+        if name in ("llama prefill", "llama decode"):
             module, tokens = _llama(cuda)
             module.to(dtype).eval()
             if name == "llama prefill":

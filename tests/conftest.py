@@ -4,6 +4,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import pytest
+import torch
 from compiles import Compiles
 
 
@@ -17,6 +18,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+def pytest_configure() -> None:
+    if torch.cuda.is_available():  # the tests know how near float32 comes; cuDNN's default is TF32
+        torch.backends.cudnn.allow_tf32 = False
 
 
 @pytest.fixture
