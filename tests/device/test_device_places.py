@@ -229,3 +229,19 @@ def test_torchs_decompositions() -> None:
     torch.logaddexp(y.to("mojo"), y.to("mojo"), out=out)
     torch.testing.assert_close(out.cpu(), torch.logaddexp(y, y))
     assert X.to("mojo").equal(X.to("mojo")) and not X.to("mojo").equal(X.to("mojo") + 1)
+
+
+def test_tensors_of_two_devices_are_refused() -> None:
+    x, i = X.to("mojo:0"), torch.tensor([0, 2], device="mojo:0")
+    other, j = X.to("mojo:1"), i.to("mojo:1")
+    for call in (
+        lambda: x.index_add(0, i, other[:2]),
+        lambda: x.index_copy(0, i, other[:2]),
+        lambda: x.index_select(0, j),
+        lambda: x.masked_select(other > 0),
+        lambda: torch.nn.functional.embedding(j, x[0]),
+        lambda: torch.where(x > 0, x, other[0, 0, 0]),
+        lambda: x * other[0, 0, 0].double(),
+    ):
+        with pytest.raises(RuntimeError, match="two devices"):
+            call()

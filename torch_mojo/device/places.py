@@ -243,7 +243,9 @@ def _index_add(
     op = aten.index_add.default
     native = opened("places", op)
     alike = self.dtype == source.dtype and self.dtype in _DTYPES and self.dim() == source.dim()
-    fits = alike and (self.dim() == 0 or _fits(self, dim, index, source))
+    fits = alike and (
+        _fits(self, dim, index, source) if self.dim() else source.device == self.device
+    )
     found = _one_index(native, self, dim, index) if fits else None
     if found is None or (alpha != 1 and self.dtype == torch.bool):
         return run_on_cpu(op, self, dim, index, source, alpha=alpha)
@@ -259,7 +261,7 @@ def _index_add(
 
 def _fits(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> bool:
     """Tell whether source has a slice for each index."""
-    if not -self.dim() <= dim < self.dim():
+    if source.device != self.device or not -self.dim() <= dim < self.dim():
         return False
     wanted = list(self.shape)
     wanted[dim] = index.numel()
@@ -286,7 +288,7 @@ def _index_copy(
 ) -> torch.Tensor:
     op = aten.index_copy.default
     native = opened("places", op)
-    if self.dim() == 0 and source.dim() == 0 and index.numel() == 1:
+    if self.dim() == 0 and source.dim() == 0 and index.numel() == 1 and dim in (0, -1):
         return _index_copy(self.reshape(1), dim, index, source.reshape(1)).reshape(())
     alike = self.dtype == source.dtype and self.dim() == source.dim() and self.dim() > 0
     fits = alike and index.dtype == torch.int64 and _fits(self, dim, index, source)

@@ -268,7 +268,7 @@ def _alike(row: Row, overload: Any, values: list[Any]) -> list[Any] | None:
     ]
     tensors = [values[i] for i in places]
     device = next((t.device for t in tensors if t.device != _CPU), _CPU)
-    if any(t.device != device and t.dim() > 0 for t in tensors):
+    if any(t.device != device and (t.device != _CPU or t.dim() > 0) for t in tensors):
         return None
     inputs = places[1:] if row.masked else places
     if not 1 <= len(inputs) <= 2:
