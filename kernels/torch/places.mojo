@@ -7,9 +7,9 @@ from std.ffi import external_call
 from std.memory import Pointer
 from std.sys import size_of
 
+from torch.tasks import OnRange, at, share
 from torch.words import WordPtr, pointer
 
-comptime OnRange = def(begin: Int64, end: Int64, work: WordPtr) thin abi("C") -> None
 comptime GRAIN = 16384  # bytes or elements that are worth a thread
 
 # as in device/places.py
@@ -30,11 +30,6 @@ comptime DTYPE = 0
 
 
 @always_inline
-def at[T: DType](work: WordPtr, i: Int) -> Pointer[Scalar[T], MutAnyOrigin]:
-    return Pointer[Scalar[T], MutAnyOrigin](unsafe_from_address=work[unsafe_offset=i])
-
-
-@always_inline
 def move(to: Int, source: Int, bytes: Int):
     """Copies bytes; an element without a call."""
     comptime for width in [4, 8, 2, 1]:
@@ -52,22 +47,6 @@ def move(to: Int, source: Int, bytes: Int):
 @always_inline
 def clear(to: Int, bytes: Int):
     _ = external_call["memset", Int](pointer(to), Int32(0), bytes)
-
-
-@always_inline
-def share(f: OnRange, count: Int, grain: Int, work: WordPtr):
-    """Runs a function over 0 to count, on torch's threads if there is enough of it."""
-    if count < 2 * grain:
-        f(0, Int64(count), work)
-        return
-    var function = f
-    _ = external_call["torch_parallel_for", Int32](
-        Int64(0),
-        Int64(count),
-        Int64(max(grain, 1)),
-        Pointer(to=function).unsafe_bitcast[Int]()[],
-        work,
-    )
 
 
 # numbers in a row: first + step * i of int64 or float64; with a last one, from both ends

@@ -3,15 +3,14 @@
 Halves are computed in float32. A call has words (addresses, counts, switches) and numbers (float64).
 """
 
-from std.ffi import external_call
 from std.math import sqrt
 from std.memory import Pointer
 from std.sys import simd_width_of
 
-from torch.words import WordPtr, load, pointer
+from torch.tasks import OnRange, at, share
+from torch.words import WordPtr
 
 comptime Numbers = Pointer[Float64, MutAnyOrigin]
-comptime OnRange = def(begin: Int64, end: Int64, work: WordPtr) thin abi("C") -> None
 comptime GRAIN = 16384
 
 comptime accum_of[T: DType] = DType.float64 if T == DType.float64 else DType.float32
@@ -29,11 +28,6 @@ comptime MAXIMIZE = 9
 comptime SCALED = 10
 comptime NESTEROV = 8  # of SGD
 comptime IS_FIRST = 7
-
-
-@always_inline
-def at[T: DType](work: WordPtr, i: Int) -> Pointer[Scalar[T], MutAnyOrigin]:
-    return Pointer[Scalar[T], MutAnyOrigin](unsafe_from_address=work[unsafe_offset=i])
 
 
 @always_inline
@@ -130,14 +124,8 @@ def steps[which: Int, T: DType](begin: Int64, end: Int64, work: WordPtr) abi("C"
 
 
 def step_all[which: Int, T: DType](work: WordPtr):
-    var count = work[unsafe_offset=COUNT]
-    if count < 2 * GRAIN:
-        steps[which, T](0, Int64(count), work)
-        return
     var f: OnRange = steps[which, T]
-    _ = external_call["torch_parallel_for", Int32](
-        Int64(0), Int64(count), Int64(GRAIN), Pointer(to=f).unsafe_bitcast[Int]()[], work
-    )
+    share(f, work[unsafe_offset=COUNT], GRAIN, work)
 
 
 @always_inline
