@@ -28,3 +28,31 @@ def test_trilinear() -> None:
     agree(aten._trilinear.default, a, w, b, [1, 3], [0], [1, 2], [2], tolerance=1e-5)
     agree(aten._trilinear.default, a, w, b, [1, 3], [0], [1, 2], [], tolerance=1e-5)
     agree(aten._trilinear.default, a[:1], w, b, [1, 3], [0], [1, 2], [2, 3], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "ends"),
+    [
+        (13, 7, 5, [3, 3, 9, 11]),
+        (64, 32, 33, [10, 20, 64, 64]),
+        (0, 4, 4, [0, 0, 0, 0]),
+        (9, 8, 40, [0, 0, 9, 9]),
+    ],
+)
+def test_grouped_products(
+    dtype: torch.dtype, rows: int, inner: int, columns: int, ends: list[int]
+) -> None:
+    """Each row times its group's matrix; rows behind the last group are zero."""
+    from torch_mojo.aten.decompositions import DECOMPOSITIONS
+
+    x, w = values(rows, inner).to(dtype), values(4, columns, inner).to(dtype).mT
+    wanted, first = torch.zeros(rows, columns, dtype=torch.float64), 0
+    for group, end in enumerate(ends):
+        wanted[first:end] = x[first:end].double() @ w[group].double()
+        first = end
+    for kind in (torch.int32, torch.int64):
+        found = DECOMPOSITIONS[aten._grouped_mm.default](x, w, torch.tensor(ends, dtype=kind))
+        assert found.dtype == dtype
+        error = 3e-2 if dtype == torch.bfloat16 else 1e-5
+        torch.testing.assert_close(found.double(), wanted, rtol=error, atol=error)

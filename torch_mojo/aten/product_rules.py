@@ -5,10 +5,47 @@ from typing import Any
 
 import torch
 
-from torch_mojo.aten.rules import Rules, served
+from torch_mojo.aten.indexing import NAMESPACE
+from torch_mojo.aten.rules import INDICES, Rules, served
+from torch_mojo.functional.builtin import kernel
 
 aten = torch.ops.aten
 RULES = Rules()
+
+
+@kernel(namespace=NAMESPACE, file="aten_grouped", kernel="aten_grouped_mm")
+def grouped_matmul(
+    input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor
+) -> torch.Tensor:
+    """Return each row times the matrix of its group, summed in float32 (float64 in float64).
+
+    Args:
+        input: (rows, inner), contiguous; the rows of a group side by side.
+        weight: (groups, inner, columns), contiguous, of the dtype of input.
+        offsets: (groups,), int32 or int64: where each group ends. Rows behind the last end are zero.
+
+    Returns:
+        (rows, columns).
+    """
+    return torch.empty(input.shape[0], weight.shape[2], dtype=input.dtype, device=input.device)
+
+
+@RULES.add(aten._grouped_mm.default)
+def grouped_mm(
+    self: torch.Tensor,
+    mat2: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Return rows times the matrices of their groups."""
+    known = offs is not None and bias is None and out_dtype in (None, self.dtype)
+    if not known or self.dim() != 2 or mat2.dim() != 3 or self.dtype != mat2.dtype:
+        return NotImplemented
+    assert offs is not None
+    if not served(self, mat2, offs) or not self.is_floating_point() or offs.dtype not in INDICES:
+        return NotImplemented
+    return grouped_matmul(self.contiguous(), mat2.contiguous(), offs)
 
 
 @RULES.add(aten.addbmm.default)

@@ -8,10 +8,17 @@ from typing import Any
 
 import torch
 
+from torch_mojo.aten.product_rules import grouped_mm
+from torch_mojo.torch_private import find_overload
+
 from ._private import core_aten_decompositions, global_decompositions, operator_names
 
 aten = torch.ops.aten
 Table = dict[torch._ops.OperatorBase, Callable[..., Any]]
+
+
+# operators of other libraries that are one of torch's by another name
+_OF_OTHERS = {"transformers::grouped_mm_fallback": grouped_mm}
 
 
 def _random(op: object) -> bool:
@@ -90,6 +97,11 @@ def decompositions() -> Table:
 
     from . import rules
 
+    others = {
+        op: rule
+        for name, rule in _OF_OTHERS.items()
+        if (op := find_overload(name)) is not None and rules.find(op) is None
+    }
     torchs = {op: f for op, f in _of_torch().items() if rules.find(op) is None}
     ours = {op: f for op, f in DECOMPOSITIONS.items() if not rules.is_users(op)}
-    return torchs | ours
+    return torchs | ours | others
