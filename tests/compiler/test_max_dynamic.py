@@ -78,3 +78,18 @@ def test_a_size_named_twice(compiles: Compiles) -> None:
         args = torch.randn(rows, cols), torch.randn(rows, cols)
         same(compiled(*args), f(*args), f"{rows}x{cols}")
     assert len(compiles) <= 1
+
+
+def test_sizes_that_torch_knows_to_be_the_same(compiles: Compiles) -> None:
+    """(n + 1) // 2 + n // 2 is n: torch has a guard for it, MAX an assertion."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.cat([x[::2], x[1::2]])
+        return z + x, torch.where(x > 0, z, y), z * y[:1].expand_as(z), (z + x).sum(0)
+
+    compiled = compile_max(f, dynamic=True)
+    for rows in (6, 7, 3, 10):
+        x, y = torch.randn(rows, 3), torch.randn(rows, 3)
+        for found, wanted in zip(compiled(x, y), f(x, y), strict=True):
+            same(found, wanted, f"{rows} rows")
+    assert len(compiles) <= 2  # torch may ask for even and odd

@@ -183,6 +183,7 @@ class Architecture:
         lengths: whether the length may change.
         trains: whether it is one of those trained for ten steps.
         quick: whether the quick suite has it.
+        graphs: how many graphs torch makes of three sizes at most.
     """
 
     make: Callable[[], nn.Module]
@@ -190,6 +191,7 @@ class Architecture:
     lengths: bool = False
     trains: bool = False
     quick: bool = False
+    graphs: int = 1
 
 
 def _causal(kind: str, config: dict[str, Any]) -> Callable[[], nn.Module]:
@@ -301,7 +303,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mixtral": Architecture(
         _causal("MixtralForCausalLM", GROUPED | {"num_local_experts": 4}), tokens, lengths=True
     ),
-    "mamba": Architecture(_causal("MambaForCausalLM", MAMBA), tokens),
+    # its scan halves the length until one is left, and asks each time whether it is even
+    "mamba": Architecture(_causal("MambaForCausalLM", MAMBA), tokens, graphs=3),
     "bert": Architecture(
         lambda: _hugging("BertModel", SMALL, ("input_ids",), "last_hidden_state"),
         tokens,

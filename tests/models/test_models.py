@@ -38,7 +38,7 @@ def test_values(name: str, device: str, compiles: Compiles) -> None:
             if (batch, length) == (2, 6):
                 mark(given, architecture.lengths)
             torch.testing.assert_close(compiled(*given), wanted, rtol=1e-3, atol=1e-4)
-    assert len(compiles) == 1
+    assert len(compiles) <= architecture.graphs
 
 
 @pytest.mark.slow

@@ -26,12 +26,22 @@ def bake(tensor: torch.Tensor, device: DeviceRef) -> TensorValue:
 
 
 def broadcast(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
-    """Broadcast `x` to `shape`, which may have more dims."""
+    """Broadcast `x` to `shape`, which may have more dims; sizes as in `reshape`."""
     if list(x.shape) == list(shape):
         return x
     if x.rank < len(shape):
         x = ops.reshape(x, [Dim(1)] * (len(shape) - x.rank) + list(x.shape))
-    return ops.broadcast_to(x, shape)
+    try:
+        return ops.broadcast_to(x, shape)
+    except ValueError:
+        return ops.broadcast_to(sized_as(x, shape), shape)
+
+
+def sized_as(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:
+    """Give `x` the last sizes of `shape`, except where its own is 1; that they are the same is asserted at run time."""
+    own = list(x.shape)
+    wanted = [d if d == 1 else s for d, s in zip(own, shape[len(shape) - len(own) :], strict=True)]
+    return x if own == wanted else ops.rebind(x, wanted)
 
 
 def reshape(x: TensorValue, shape: Sequence[Dim]) -> TensorValue:

@@ -12,7 +12,7 @@ from torch import fx
 from torch_mojo.devices import on_host
 
 from .._private import PROMOTION, elementwise_dtypes
-from ..context import Context, broadcast, cast
+from ..context import Context, broadcast, cast, sized_as
 from ..rules import builtin
 from ..types import TORCH_DTYPES
 from . import math as m
@@ -34,7 +34,25 @@ def operands(
     computed, _ = elementwise_dtypes(
         *(ctx.args[: len(args)] if fakes is None else fakes), type_promotion_kind=kind
     )
-    return [ctx.value(a, computed) for a in args]
+    return agreed(ctx, [ctx.value(a, computed) for a in args])
+
+
+def agreed(ctx: Context, values: list[TensorValue]) -> list[TensorValue]:
+    """Return operands whose sizes are those of the result, or 1.
+
+    Torch may know from a guard that two sizes are the same whose expressions differ.
+    """
+    return [sized_as(v, ctx.shape()) for v in values] if _differ(values) else values
+
+
+def _differ(values: list[TensorValue]) -> bool:
+    """Tell whether a dim has several sizes, besides 1."""
+    rank = max(v.rank for v in values)
+    for back in range(1, rank + 1):
+        sizes = [v.shape[-back] for v in values if v.rank >= back and v.shape[-back] != 1]
+        if any(size != sizes[0] for size in sizes):
+            return True
+    return False
 
 
 def _identity(x: TensorValue) -> TensorValue:
@@ -320,8 +338,8 @@ def bitwise_not(ctx: Context, x: TensorValue) -> TensorValue:
 @builtin(aten.where.self)
 def where(ctx: Context, condition: TensorValue, x: TensorValue, y: TensorValue) -> TensorValue:
     """Choose by `condition`."""
-    a, b = (ctx.value(v, ctx.dtype) for v in (x, y))
-    return ops.where(cast(condition, torch.bool), a, b)
+    chosen = [cast(condition, torch.bool), ctx.value(x, ctx.dtype), ctx.value(y, ctx.dtype)]
+    return ops.where(*agreed(ctx, chosen))
 
 
 @builtin(aten.clamp.default, aten.clamp.Tensor)
